@@ -1,0 +1,1 @@
+"""One replica's front and ranks, and the backends we ship."""

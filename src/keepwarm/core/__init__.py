@@ -1,0 +1,1 @@
+"""The values everything speaks in. No I/O, no clock, no thread, no torch."""

@@ -1,0 +1,122 @@
+"""The seam between deciding and computing: plans go down, results come up.
+
+One sequence, in tokens:
+
+    0          start        end                     known
+    ├─ computed ─┼─ this step ─┼─ later steps ────────┤
+                               └ sample: end == known, and the new token becomes number `end`
+
+The executor keeps, a slot, the sequence's tokens and block table; a plan carries only what
+changed, so a step costs O(changes), not O(context). A plan may name tokens that an earlier,
+uncollected plan samples: the executor appends each sampled token itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NewType, Protocol
+
+from keepwarm.core.ids import BlockId, RequestId, Slot, TokenIds
+from keepwarm.core.layout import CacheLayout
+from keepwarm.core.sampling import Sampling, TokenLogprobs
+
+StepId = NewType("StepId", int)
+"""Plans count up from 1; results come back in the same order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceStart:
+    """A sequence takes a slot, with all its known tokens and the blocks held for it so far."""
+
+    slot: Slot
+    request_id: RequestId
+    tokens: TokenIds
+    num_prompt_tokens: int
+    """Tokens from here on were sampled earlier (the sequence was preempted)."""
+    blocks: Sequence[BlockId]
+    sampling: Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockChange:
+    """`table[index] = block`: the next block appended, or one replaced by its equal."""
+
+    slot: Slot
+    index: int
+    block: BlockId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceWork:
+    """Compute the KV of tokens [start, end) of a slot; with `sample`, draw token number `end`."""
+
+    slot: Slot
+    start: int
+    end: int
+    sample: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepPlan:
+    """One step, applied in the order ended, starts, changes, works. An empty plan is legal."""
+
+    step_id: StepId
+    ended: Sequence[Slot] = ()
+    starts: Sequence[SequenceStart] = ()
+    changes: Sequence[BlockChange] = ()
+    works: Sequence[SequenceWork] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(work.end - work.start for work in self.works)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SequenceOutput:
+    """The tokens one slot gained in a step: exactly the sampled ones, 0..k of them."""
+
+    slot: Slot
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    """One entry a token where the request asked for them, else empty."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What came of one plan. `outputs` has an entry for each work with `sample`."""
+
+    step_id: StepId
+    outputs: Sequence[SequenceOutput] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorLimits:
+    """What an executor can hold; fixed once it is built."""
+
+    layout: CacheLayout
+    num_blocks: int
+    max_num_seqs: int
+    max_model_len: int
+    vocab_size: int
+
+
+class Executor(Protocol):
+    """Executes plans in order on one device, or pretends to.
+
+    Two tickets may be in flight. Blocks that a plan names must stay as they are until its
+    result is collected.
+    """
+
+    @property
+    def limits(self) -> ExecutorLimits:
+        """Fixed after construction."""
+
+    def submit(self, plan: StepPlan) -> StepId:
+        """Take a plan; may return before it is computed. Raises `InvariantBroken` on a wrong plan."""
+
+    def collect(self) -> StepResult:
+        """Wait for the oldest submitted plan. Every submitted plan is collected exactly once."""
+
+    def close(self) -> None:
+        """Release the device. Nothing may be in flight."""
