@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from keepwarm.core.errors import (
     BadRequest,
     CallerError,
     KeepwarmError,
+    NotFound,
     NotReady,
     Overloaded,
     ServiceError,
 )
 
 NOT_READY_RETRY_AFTER_S = 5
+_SHOWN_CHARACTERS = 100
 
 
 class BadField(BadRequest):
@@ -22,6 +25,18 @@ class BadField(BadRequest):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
+
+    def fields(self) -> dict[str, str | int | float | None]:
+        return {"message": str(self)}
+
+
+class UnknownModel(NotFound):
+    """A model name that is not served here."""
+
+    def __init__(self, name: str, *, served: Sequence[str]) -> None:
+        super().__init__(
+            f"model: {name[:_SHOWN_CHARACTERS]!r} is not served here; served: {', '.join(served)}"
+        )
 
     def fields(self) -> dict[str, str | int | float | None]:
         return {"message": str(self)}

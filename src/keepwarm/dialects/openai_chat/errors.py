@@ -15,13 +15,14 @@ from keepwarm.core.errors import (
     Unauthorized,
 )
 from keepwarm.dialects.dialect import ErrorReply
-from keepwarm.dialects.errors import BadField, retry_after_s, told
+from keepwarm.dialects.errors import BadField, UnknownModel, retry_after_s, told
 from keepwarm.dialects.sse import data_event, json_line
 
 _KINDS: tuple[tuple[type[KeepwarmError], int, str, str | None], ...] = (
     (BadRequest, 400, "invalid_request_error", None),
     (ContextTooLong, 400, "invalid_request_error", "context_length_exceeded"),
     (Unauthorized, 401, "invalid_request_error", "invalid_api_key"),
+    (UnknownModel, 404, "invalid_request_error", "model_not_found"),
     (NotFound, 404, "invalid_request_error", "not_found"),
     (BodyTooLarge, 413, "invalid_request_error", "request_too_large"),
     (Overloaded, 429, "rate_limit_error", "overloaded"),
