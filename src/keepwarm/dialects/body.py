@@ -132,6 +132,9 @@ def _decode_field(name: str, piece: bytes, decoder: msgspec.json.Decoder[T]) -> 
     except msgspec.ValidationError as error:
         raise _wrong_field(name, piece, str(error)) from error
     except msgspec.DecodeError as error:
+        mended = _mend_surrogates(piece)
+        if mended != piece:
+            return _decode_field(name, mended, decoder)
         raise BadField(name, f"not valid JSON: {error}") from error
     except RecursionError as error:
         raise BadField(name, "nested too deeply") from error
