@@ -71,7 +71,7 @@ def with_everything() -> list[ChatEvent]:
 
 
 _texts = st.text(max_size=8)
-_deltas = st.one_of(
+_deltas: st.SearchStrategy[list[ChatEvent]] = st.one_of(
     st.builds(lambda text: [TextDelta(text=text)], _texts),
     st.builds(lambda text: [ReasoningDelta(text=text)], _texts),
     st.builds(
@@ -84,6 +84,11 @@ _deltas = st.one_of(
         st.text("abcxyz", max_size=5),
     ),
 )
-any_answer: st.SearchStrategy[list[ChatEvent]] = st.lists(_deltas, max_size=8).map(
-    lambda groups: [*opening(), *(event for group in groups for event in group), finished()]
-)
+
+
+def _answer(groups: list[list[ChatEvent]]) -> list[ChatEvent]:
+    deltas: list[ChatEvent] = [event for group in groups for event in group]
+    return [*opening(), *deltas, finished()]
+
+
+any_answer: st.SearchStrategy[list[ChatEvent]] = st.lists(_deltas, max_size=8).map(_answer)
