@@ -1,0 +1,4 @@
+"""Executes a `StepPlan` on a device: weights, KV tensors, attention, sampling.
+
+The only package that imports torch.
+"""
