@@ -1,4 +1,1 @@
-"""Executes a `StepPlan` on a device: weights, KV tensors, attention, sampling.
-
-The only package that imports torch.
-"""
+"""Executes step plans on a device: weights, KV tensors, attention, sampling."""
