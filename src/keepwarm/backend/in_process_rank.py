@@ -22,7 +22,7 @@ class InProcessRank:
 
     def __init__(self, engine: RankEngine, ready: Ready) -> None:
         self._engine = engine
-        self._ready = ready
+        self.ready: Ready | None = ready
         self._open = OpenTurns()
         self._inbox: list[Submit | Abort | Cut] = []
         self._woken = asyncio.Event()
@@ -31,10 +31,9 @@ class InProcessRank:
         self.stats: RankStats | None = None
         self.num_restarts = 0
 
-    async def start(self) -> Ready:
+    async def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="in-process rank")
         self._unready_reason = None
-        return self._ready
 
     def submit(self, turn: Submit, listener: Listener) -> None:
         if self._unready_reason is not None:

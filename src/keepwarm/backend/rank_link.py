@@ -10,7 +10,7 @@ import asyncio
 import select
 import socket
 from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import msgspec
 
@@ -107,7 +107,7 @@ class AsyncLink(asyncio.Protocol):
     def __init__(self, on_message: Callable[[FromRank], None]) -> None:
         self._on_message = on_message
         self._decoder = from_rank_decoder()
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.WriteTransport | None = None
         self.closed: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
         """Done at end of file; its result is the error where the stream itself was broken."""
         self.heard_at_s = asyncio.get_running_loop().time()
@@ -134,8 +134,7 @@ class AsyncLink(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # a stream socket's is one; for the type checker
-        self._transport = transport
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's derive from nothing of asyncio's
 
     def data_received(self, data: bytes) -> None:
         self.heard_at_s = asyncio.get_running_loop().time()

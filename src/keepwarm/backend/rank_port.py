@@ -25,8 +25,12 @@ class RankPort(Protocol):
     nothing after it.
     """
 
-    async def start(self) -> Ready:
+    async def start(self) -> None:
         """Load. Called once; turns come only after it returned. Raises `SetupError`."""
+
+    @property
+    def ready(self) -> Ready | None:
+        """What the rank can hold; None before `start` returned. A restart may change it."""
 
     def submit(self, turn: Submit, listener: Listener) -> None:
         """Hand over a turn. Raises `NotReady` when nobody is there to take it."""

@@ -19,7 +19,7 @@ import sys
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
@@ -75,7 +75,7 @@ class RankProcess:
         self._life: _RankLife | None = None
         self._unready_reason: str | None = "the engine is loading"
         self._supervisor: asyncio.Task[None] | None = None
-        self._closing = False
+        self.ready: Ready | None = None
         self.stats: RankStats | None = None
         self.num_restarts = 0
 
@@ -84,10 +84,9 @@ class RankProcess:
         """The process of the rank that serves or loads now."""
         return None if self._life is None else self._life.pid
 
-    async def start(self) -> Ready:
-        ready = await self._start_life()
+    async def start(self) -> None:
+        await self._start_life()
         self._supervisor = asyncio.create_task(self._supervise(), name="rank supervisor")
-        return ready
 
     def submit(self, turn: Submit, listener: Listener) -> None:
         if self._unready_reason is not None or self._life is None:
@@ -107,7 +106,6 @@ class RankProcess:
         return self._unready_reason
 
     async def close(self) -> None:
-        self._closing = True
         self._unready_reason = "the backend is shutting down"
         self._open.end_all(NotReady(self._unready_reason))
         if self._supervisor is not None:
@@ -116,17 +114,16 @@ class RankProcess:
         if self._life is not None:
             await self._life.stop(self._limits.stop_limit_s)
 
-    async def _start_life(self) -> Ready:
+    async def _start_life(self) -> None:
         """Spawn and load; on any failure nothing is left of the process. Raises `SetupError`."""
         self._life = life = await _RankLife.spawn(self._init, self._on_report)
         try:
-            ready = await life.wait_until_loaded(self._limits.start_limit_s)
+            self.ready = await life.wait_until_loaded(self._limits.start_limit_s)
         except BaseException:
             await life.kill()
             self._life = None
             raise
         self._unready_reason = None
-        return ready
 
     def _on_report(self, report: Report) -> None:
         self.stats = report.stats
@@ -175,10 +172,10 @@ class RankProcess:
         """None: it serves again; else why it does not."""
         self.num_restarts += 1
         try:
-            ready = await self._start_life()
+            await self._start_life()
         except KeepwarmError as error:
             return f"it could not be started: {error}"
-        logger.info("engine serves again: %s", ready.description)
+        logger.info("the engine serves again")
         return None
 
 
@@ -217,7 +214,8 @@ class _RankLife:
     async def wait_until_loaded(self, limit_s: float) -> Ready:
         """Raises `SetupError`: the rank's own, or ours when it died or took too long."""
         closed = self.link.closed
-        await asyncio.wait({self._loaded, closed}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {self._loaded, closed}
+        await asyncio.wait(either, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         if self._loaded.done():
             loaded = self._loaded.result()
             if isinstance(loaded, SetupError):
