@@ -1,0 +1,1 @@
+"""Executes step plans on a device: weights, KV tensors, attention, sampling."""

@@ -1,0 +1,444 @@
+"""What each step computes, for one rank.
+
+One plan, in order: turns that decode get their token, then reads in progress get chunks in the
+order of admission, then waiting turns are admitted, all under one token budget. Memory for the
+whole prompt and an output reserve is held at admission, as one run of blocks where there is one.
+
+Knows no clock, device or text. One engine thread calls it: submit, abort and cut between steps;
+then `plan`, and `commit` for each plan's result, in order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from keepwarm.cache.prefix import Holding, PrefixCache
+from keepwarm.core.errors import (
+    BadSetting,
+    ContextTooLong,
+    EngineLost,
+    InvariantBroken,
+    KeepwarmError,
+    to_wire,
+)
+from keepwarm.core.hashing import BlockHasher
+from keepwarm.core.ids import BlockHash, BlockId, RequestId, Slot
+from keepwarm.core.rank_messages import Admitted, Ended, EndReason, RankStats, Submit, Tokens
+from keepwarm.core.step import (
+    BlockChange,
+    ExecutorLimits,
+    SequenceOutput,
+    SequenceStart,
+    SequenceWork,
+    StepId,
+    StepPlan,
+    StepResult,
+)
+from keepwarm.sched.turn import Turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    """What a scheduler is told at start."""
+
+    max_num_batched_tokens: int
+    """Tokens a step computes at most; a long prompt is read in chunks of what is left of it."""
+    output_reserve_tokens: int = 256
+    """Room for output held at admission, and added each time it is used up."""
+    prefix_cache: bool = True
+
+
+@dataclass(slots=True, kw_only=True)
+class _InFlight:
+    """One submitted plan, until its result is committed."""
+
+    step_id: StepId
+    works: list[tuple[Turn, SequenceWork]]
+    drops: list[BlockId] = field(default_factory=list)
+    """Replaced blocks that this plan may still read."""
+
+
+class Scheduler:
+    """Owns a rank's turns and its `PrefixCache`. See the module's text for the order of calls."""
+
+    def __init__(self, *, limits: ExecutorLimits, hasher: BlockHasher, settings: SchedulerSettings) -> None:
+        if settings.max_num_batched_tokens < limits.max_num_seqs:
+            raise BadSetting(
+                f"--max-num-batched-tokens {settings.max_num_batched_tokens} is less than "
+                f"--max-num-seqs {limits.max_num_seqs}: a step could not give each turn its token"
+            )
+        self._limits = limits
+        self._hasher = hasher
+        self._settings = settings
+        self.cache = PrefixCache(limits.layout, limits.num_blocks)
+        self._turns: dict[RequestId, Turn] = {}
+        self._waiting: deque[Turn] = deque()
+        self._running: list[Turn] = []  # in order of admission
+        self._leaving: list[Turn] = []  # ended or preempted while a step in flight names them
+        self._free_slots = [Slot(slot) for slot in reversed(range(limits.max_num_seqs))]
+        self._in_flight: deque[_InFlight] = deque()
+        self._last_step = 0
+        self._ended_slots: list[Slot] = []
+        self._changes: list[BlockChange] = []
+        self._reading: Counter[BlockHash] = Counter()  # names that a running turn will publish
+        self._events: list[Admitted | Tokens | Ended] = []
+        self._totals = Counter[str]()
+
+    # -- what the front says -------------------------------------------------------------------
+
+    def submit(self, turn: Submit) -> None:
+        """Queue a turn. One that can never fit ends as failed at once."""
+        if turn.request_id in self._turns:
+            raise InvariantBroken(f"request id {turn.request_id!r} is already open")
+        new = Turn.from_submit(turn, uses_cache=turn.use_cache and self._settings.prefix_cache)
+        self._turns[new.request_id] = new
+        if new.num_prompt == 0 or turn.max_output_tokens < 1:
+            self._end(new, "failed", InvariantBroken("a turn needs a prompt and room for an output token"))
+            return
+        limit = min(self._limits.max_model_len, self._limits.num_blocks * self._limits.layout.block_size)
+        if new.num_prompt + new.max_output_tokens > limit:
+            tokens = new.num_prompt + new.max_output_tokens
+            self._end(new, "failed", ContextTooLong(tokens=tokens, limit=limit))
+            return
+        self._totals["prompt_tokens"] += new.num_prompt
+        self._waiting.append(new)
+
+    def abort(self, request_id: RequestId) -> None:
+        """End a turn whose client went away. Ids that are unknown or ended are ignored."""
+        turn = self._turns.get(request_id)
+        if turn is not None:
+            self._end(turn, "aborted")
+
+    def cut(self, request_id: RequestId, num_output_tokens: int) -> None:
+        """End a turn whose text held a stop string after `num_output_tokens`."""
+        turn = self._turns.get(request_id)
+        if turn is not None:
+            self._totals["output_tokens"] -= max(0, len(turn.output) - num_output_tokens)
+            self._end(turn, "stop")
+
+    def end_all(self, reason: EndReason, error: KeepwarmError | None = None) -> None:
+        """End every open turn, at shutdown or after a failed step."""
+        for turn in list(self._turns.values()):
+            self._end(turn, reason, error)
+
+    # -- one step ------------------------------------------------------------------------------
+
+    def plan(self, now_s: float) -> StepPlan:
+        """The next step; empty (`works == ()`) when nothing can be computed now.
+
+        Every plan must be submitted and its result committed, empty ones too: they carry what
+        the executor must forget. `now_s` is a monotonic clock's; policies order by it.
+        """
+        self._last_step += 1
+        budget = self._settings.max_num_batched_tokens
+        works: list[tuple[Turn, SequenceWork]] = []
+        num_preempted = self._totals["preemptions"]
+        for turn in self._in_planning_order():
+            if budget == 0:
+                break
+            budget -= self._plan_turn(turn, budget, works)
+        starts: list[SequenceStart] = []
+        if self._totals["preemptions"] == num_preempted:
+            self._admit(budget, works, starts)
+        plan = StepPlan(
+            step_id=StepId(self._last_step),
+            ended=tuple(self._ended_slots),
+            starts=tuple(starts),
+            changes=tuple(self._changes),
+            works=tuple(work for _turn, work in works),
+        )
+        self._ended_slots, self._changes = [], []
+        self._in_flight.append(_InFlight(step_id=plan.step_id, works=works))
+        return plan
+
+    def commit(self, result: StepResult) -> None:
+        """Take in the oldest plan's result: progress, published blocks, tokens, ends."""
+        if not self._in_flight or self._in_flight[0].step_id != result.step_id:
+            raise InvariantBroken(f"result of step {result.step_id}, which is not the oldest in flight")
+        step = self._in_flight.popleft()
+        self._totals["steps"] += 1
+        outputs = {output.slot: output for output in result.outputs}
+        for turn, work in step.works:
+            turn.num_in_flight -= 1
+            turn.num_computed = work.end
+            self._totals["computed_tokens"] += work.end - work.start
+            if work.sample:
+                turn.num_sampling -= 1
+            if turn.has_ended:
+                continue  # what it sampled meanwhile, nobody waits for
+            self._publish(turn)
+            if work.sample:
+                self._take_output(turn, outputs[work.slot])
+        for block in step.drops:
+            self.cache.drop(block)
+        self._let_leave()
+
+    def take_events(self) -> tuple[Admitted | Tokens | Ended, ...]:
+        """What the front must hear since the last call, in order."""
+        events, self._events = tuple(self._events), []
+        return events
+
+    @property
+    def has_work(self) -> bool:
+        """Something waits, runs or is in flight, or somebody must still be told of an end."""
+        open_work = self._turns or self._in_flight or self._leaving
+        return bool(open_work or self._ended_slots or self._events)
+
+    # -- planning ------------------------------------------------------------------------------
+
+    def _in_planning_order(self) -> list[Turn]:
+        """Decodes first: a turn that needs one token is never held up by a long read."""
+        ready = [turn for turn in self._running if turn.num_unplanned > 0]
+        return [t for t in ready if t.num_unplanned == 1] + [t for t in ready if t.num_unplanned > 1]
+
+    def _plan_turn(self, turn: Turn, budget: int, works: list[tuple[Turn, SequenceWork]]) -> int:
+        """Give one running turn its share of the step; returns the tokens it takes."""
+        if turn.slot is None or turn.holding is None:
+            return 0  # preempted earlier in this plan
+        start = turn.num_planned
+        end = start + min(turn.num_unplanned, budget)
+        if not self._ensure_room(turn, end, works):
+            return 0
+        sample = end == turn.num_known
+        works.append((turn, SequenceWork(slot=turn.slot, start=start, end=end, sample=sample)))
+        turn.num_planned = end
+        turn.num_sampling += sample
+        turn.num_in_flight += 1
+        return end - start
+
+    def _ensure_room(self, turn: Turn, end: int, works: list[tuple[Turn, SequenceWork]]) -> bool:
+        """Blocks for tokens [0, end), preempting others or, failing that, this turn."""
+        holding = turn.holding
+        if holding is None:
+            raise InvariantBroken(f"{turn.request_id} runs without blocks")
+        missing = self._limits.layout.blocks_for(end) - len(holding.blocks)
+        if missing <= 0:
+            return True
+        wanted = max(missing, self._limits.layout.blocks_for(self._output_reserve(turn)))
+        while True:
+            for num_blocks in (wanted, missing):
+                added = self.cache.extend(holding, num_blocks)
+                if added is not None:
+                    self._append_blocks(turn, holding, added)
+                    return True
+            victim = self._choose_victim(works)
+            if victim is None:
+                return False  # blocks of turns that left come free when their step is collected
+            self._preempt(victim)
+            if victim is turn:
+                return False
+
+    def _append_blocks(self, turn: Turn, holding: Holding, added: list[BlockId]) -> None:
+        if turn.slot is None:
+            raise InvariantBroken(f"{turn.request_id} grows without a slot")
+        first = len(holding.blocks) - len(added)
+        self._changes += [
+            BlockChange(slot=turn.slot, index=index, block=block)
+            for index, block in enumerate(added, start=first)
+        ]
+
+    def _choose_victim(self, works: list[tuple[Turn, SequenceWork]]) -> Turn | None:
+        """The cheapest to restore, never the oldest (so that somebody always finishes), never one
+        that is part of this plan already."""
+        if self._leaving:
+            return None
+        planned = {turn.request_id for turn, _work in works}
+        candidates = [turn for turn in self._running[1:] if turn.request_id not in planned]
+        return min(candidates, key=lambda turn: turn.num_computed, default=None)
+
+    def _preempt(self, turn: Turn) -> None:
+        """Back to the head of the queue. What it computed stays cached until it is evicted."""
+        self._totals["preemptions"] += 1
+        self._leave(turn)
+
+    def _admit(
+        self, budget: int, works: list[tuple[Turn, SequenceWork]], starts: list[SequenceStart]
+    ) -> None:
+        held_back: list[Turn] = []
+        while budget > 0 and self._waiting and self._free_slots:
+            turn = self._waiting[0]
+            if self._is_being_read(turn):
+                held_back.append(self._waiting.popleft())
+                continue
+            if not self._start(turn, starts):
+                break
+            self._waiting.popleft()
+            budget -= self._plan_turn(turn, budget, works)
+        self._waiting.extendleft(reversed(held_back))
+
+    def _is_being_read(self, turn: Turn) -> bool:
+        """Whether a running turn is about to publish what this one would read next."""
+        num_hits = self.cache.match(turn.names, max_tokens=turn.num_known - 1)
+        return num_hits < len(turn.names) and self._reading[turn.names[num_hits]] > 0
+
+    def _start(self, turn: Turn, starts: list[SequenceStart]) -> bool:
+        """Hold blocks for the whole prompt and an output reserve; False when there is no room."""
+        holding = self.cache.acquire(
+            turn.names,
+            num_tokens=turn.num_known + self._output_reserve(turn),
+            max_cached_tokens=turn.num_known - 1,  # the last one must be computed, to sample from it
+        )
+        if holding is None:
+            return False
+        turn.holding = holding
+        turn.slot = self._free_slots.pop()
+        cached_tokens = holding.num_cached_blocks * self._limits.layout.block_size
+        turn.num_computed = turn.num_planned = cached_tokens
+        self._reading.update(turn.names[holding.num_named :])
+        self._running.append(turn)
+        starts.append(
+            SequenceStart(
+                slot=turn.slot,
+                request_id=turn.request_id,
+                tokens=turn.all_tokens(),
+                num_prompt_tokens=turn.num_prompt,
+                blocks=tuple(holding.blocks),
+                sampling=turn.sampling,
+            )
+        )
+        if not turn.was_admitted:
+            turn.was_admitted = True
+            self._totals["cached_tokens"] += cached_tokens
+            self._events.append(Admitted(request_id=turn.request_id, cached_tokens=cached_tokens))
+        return True
+
+    def _output_reserve(self, turn: Turn) -> int:
+        left = turn.max_output_tokens - len(turn.output) - turn.num_sampling
+        return max(0, min(left, self._settings.output_reserve_tokens))
+
+    # -- committing ----------------------------------------------------------------------------
+
+    def _publish(self, turn: Turn) -> None:
+        """Name the blocks that are full of computed tokens, so that others may share them."""
+        holding = turn.holding
+        if not turn.uses_cache or holding is None:
+            return
+        num_full = turn.num_computed // self._limits.layout.block_size
+        if num_full <= holding.num_named:
+            return
+        turn.name_blocks(num_full, self._hasher)
+        names = turn.names[holding.num_named : num_full]
+        replacements = self.cache.publish(holding, names)
+        for replacement in replacements:
+            self._drop_later(replacement.old)
+        if turn.slot is None:
+            return  # preempted while in flight: the executor has forgotten it
+        self._stop_reading(names)
+        self._changes += [
+            BlockChange(slot=turn.slot, index=replacement.index, block=replacement.new)
+            for replacement in replacements
+        ]
+
+    def _stop_reading(self, names: list[BlockHash]) -> None:
+        for name in names:
+            count = self._reading.pop(name, 0)
+            if count > 1:
+                self._reading[name] = count - 1
+
+    def _drop_later(self, block: BlockId) -> None:
+        """Release a block once no step in flight can read it."""
+        if self._in_flight:
+            self._in_flight[-1].drops.append(block)
+        else:
+            self.cache.drop(block)
+
+    def _take_output(self, turn: Turn, output: SequenceOutput) -> None:
+        """Append sampled tokens, tell the front, end the turn at a stop token or its limit."""
+        kept: list[int] = []
+        reason: EndReason | None = None
+        for token in output.tokens:
+            if token in turn.stop_tokens:
+                reason = "stop"
+                break
+            kept.append(token)
+            turn.output.append(token)
+            if len(turn.output) >= turn.max_output_tokens:
+                reason = "length"
+                break
+        if kept:
+            self._totals["output_tokens"] += len(kept)
+            logprobs = output.logprobs[: len(kept)]
+            self._events.append(Tokens(request_id=turn.request_id, tokens=tuple(kept), logprobs=logprobs))
+        if reason is not None:
+            self._end(turn, reason)
+
+    # -- ends ----------------------------------------------------------------------------------
+
+    def _end(self, turn: Turn, reason: EndReason, error: KeepwarmError | None = None) -> None:
+        """The one terminal event; memory follows once nothing in flight names the turn."""
+        del self._turns[turn.request_id]
+        turn.has_ended = True
+        if reason == "failed" and error is None:
+            error = EngineLost("the engine failed")
+        wire = None if error is None else to_wire(error)
+        self._events.append(Ended(request_id=turn.request_id, reason=reason, error=wire))
+        if turn.slot is not None:
+            self._leave(turn)
+        elif turn in self._waiting:
+            self._waiting.remove(turn)
+
+    def _leave(self, turn: Turn) -> None:
+        """Give the slot back now, the blocks when no step in flight names them."""
+        if turn.slot is None or turn.holding is None:
+            raise InvariantBroken(f"{turn.request_id} leaves without having run")
+        self._running.remove(turn)
+        self._ended_slots.append(turn.slot)
+        self._free_slots.append(turn.slot)
+        self._changes = [change for change in self._changes if change.slot != turn.slot]
+        self._stop_reading(turn.names[turn.holding.num_named :])
+        turn.slot = None
+        self._leaving.append(turn)
+        self._let_leave()
+
+    def _let_leave(self) -> None:
+        still_named: list[Turn] = []
+        for turn in self._leaving:
+            if turn.num_in_flight:
+                still_named.append(turn)
+                continue
+            if turn.holding is not None:
+                self.cache.release(turn.holding)
+            turn.restart()
+            if not turn.has_ended:
+                self._waiting.appendleft(turn)
+        self._leaving = still_named
+
+    # -- looking in ----------------------------------------------------------------------------
+
+    def stats(self) -> RankStats:
+        """Counters since start and gauges now."""
+        occupancy = self.cache.occupancy()
+        totals = self._totals
+        return RankStats(
+            steps_total=totals["steps"],
+            prompt_tokens_total=totals["prompt_tokens"],
+            cached_tokens_total=totals["cached_tokens"],
+            computed_tokens_total=totals["computed_tokens"],
+            output_tokens_total=totals["output_tokens"],
+            preemptions_total=totals["preemptions"],
+            evicted_blocks_total=self.cache.counters.evicted_blocks,
+            waiting=len(self._waiting),
+            running=len(self._running),
+            blocks_total=occupancy.total,
+            blocks_held=occupancy.held,
+            blocks_cached=occupancy.cached,
+            blocks_empty=occupancy.empty,
+        )
+
+    def check_integrity(self) -> None:
+        """Raise `InvariantBroken` unless every block, reference and slot is accounted for."""
+        self.cache.check(self._references())
+        slots = [*self._free_slots, *(turn.slot for turn in self._running)]
+        if sorted(slot for slot in slots if slot is not None) != list(range(self._limits.max_num_seqs)):
+            raise InvariantBroken(f"slots free or running: {slots}")
+        if not self._running and not self._leaving and self._reading:
+            raise InvariantBroken(f"{len(self._reading)} names are announced and nobody reads them")
+
+    def _references(self) -> Iterator[BlockId]:
+        for turn in (*self._running, *self._leaving):
+            if turn.holding is not None:
+                yield from turn.holding.blocks
+        for step in self._in_flight:
+            yield from step.drops
