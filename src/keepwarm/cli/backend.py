@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-command = typer.Typer(name="backend", pretty_exceptions_enable=False)
+command = typer.Typer(name="backend", add_completion=False, rich_markup_mode=None)
 
 
 @command.command()

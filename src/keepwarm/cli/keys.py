@@ -8,7 +8,9 @@ import typer
 
 from keepwarm.cli.data_dir import DataDirOption, keys_file, resolve_data_dir
 
-command = typer.Typer(name="keys", help="Make, list and revoke keys.", no_args_is_help=True)
+command = typer.Typer(
+    name="keys", help="Make, list and revoke keys.", add_completion=False, rich_markup_mode=None
+)
 
 
 @command.command()

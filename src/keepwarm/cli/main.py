@@ -13,12 +13,14 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from keepwarm import __version__
 from keepwarm.core.errors import KeepwarmError, SetupError
 
 EXIT_VERDICT_FAILS: Final = 1
 EXIT_WRONG_USE: Final = 2
+EXIT_INTERRUPTED: Final = 130
 
 COMMANDS: Final = ("serve", "demo", "keys", "backend")
 """Each is a module of this package with a `command`: a Typer application of that name."""
@@ -41,9 +43,8 @@ class _LazyGroup(TyperGroup):
 app = typer.Typer(
     name="keepwarm",
     cls=_LazyGroup,
-    no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables cut long option names off
 )
 
 
@@ -66,13 +67,23 @@ def keepwarm(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit: 0 done, 1 the verdict or the service failed, 2 wrong use.
 
-    An error of our tree becomes one line; anything else is a mistake of ours and keeps its traceback.
+    An error of our tree or of usage becomes one line; anything else is a mistake of ours and keeps
+    its traceback.
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        app(args=arguments, prog_name="keepwarm")
+        status = app(args=given or ["--help"], prog_name="keepwarm", standalone_mode=False)
+    except TyperException as error:
+        message = error.format_message().replace("Value error, ", "").rstrip(".")
+        _complain(f"{message} (see keepwarm --help, keepwarm COMMAND --help)")
+        sys.exit(EXIT_WRONG_USE)
     except KeepwarmError as error:
-        typer.echo(f"keepwarm: error: {error}", err=True)
+        _complain(str(error))
         sys.exit(EXIT_WRONG_USE if isinstance(error, SetupError) else EXIT_VERDICT_FAILS)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    sys.exit(0)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _complain(message: str) -> None:
+    typer.echo(f"keepwarm: error: {message}", err=True)

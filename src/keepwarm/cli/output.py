@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -34,3 +35,9 @@ def write_json(document: bytes, target: str) -> None:
     except BaseException:
         Path(draft).unlink(missing_ok=True)
         raise
+
+
+def start_logging(level: str) -> None:
+    """One line a record on standard error."""
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s  %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each internal request otherwise

@@ -10,7 +10,7 @@ import msgspec
 
 from keepwarm.backend.settings import BackendSettings
 from keepwarm.cli.data_dir import DataDirOption
-from keepwarm.cli.settings_command import option
+from keepwarm.cli.settings_command import number, option
 from keepwarm.core.errors import BadSetting
 
 _BACKEND_DEFAULTS: dict[str, Any] = {
@@ -26,7 +26,7 @@ class ServeSettings:
         "127.0.0.1"
     )
     port: Annotated[
-        int, option("--port", help="Port to listen on; 0 takes any free one.", min=0, max=65535)
+        int, number(int, "--port", help="Port to listen on; 0 takes any free one.", least=0, most=65535)
     ] = 8000
     model: Annotated[
         Path | None,
@@ -42,44 +42,48 @@ class ServeSettings:
     ] = None
     max_model_len: Annotated[
         int | None,
-        option(
+        number(
+            int,
             "--max-model-len",
             help="Context: tokens of prompt and answer together.",
             show_default="what the model was made for",
-            min=1,
+            least=1,
         ),
     ] = None
     max_num_seqs: Annotated[
-        int, option("--max-num-seqs", help="Turns that are computed together.", min=1, max=4096)
+        int, number(int, "--max-num-seqs", help="Turns that are computed together.", least=1, most=4096)
     ] = _BACKEND_DEFAULTS["max_num_seqs"]
     max_num_batched_tokens: Annotated[
         int,
-        option(
+        number(
+            int,
             "--max-num-batched-tokens",
             help="Tokens one step reads at most: a long prompt is read in pieces of this size.",
-            min=1,
+            least=1,
         ),
     ] = _BACKEND_DEFAULTS["max_num_batched_tokens"]
-    block_size: Annotated[int, option("--block-size", help="Tokens a cache block.", min=1, max=1024)] = (
-        _BACKEND_DEFAULTS["block_size"]
-    )
+    block_size: Annotated[
+        int, number(int, "--block-size", help="Tokens a cache block.", least=1, most=1024)
+    ] = _BACKEND_DEFAULTS["block_size"]
     device_cache_gb: Annotated[
         float | None,
-        option(
+        number(
+            float,
             "--device-cache-gb",
-            help="GB (10^9 bytes) of device memory for the cache. Not with --gpu-memory-utilization.",
+            help="GB (10^9 bytes) of device memory for the cache, instead of --gpu-memory-utilization.",
             show_default="by --gpu-memory-utilization",
-            min=0.0,
+            least=0.0,
         ),
     ] = None
     gpu_memory_utilization: Annotated[
         float | None,
-        option(
+        number(
+            float,
             "--gpu-memory-utilization",
             help="Share of the device memory left after loading that the cache takes.",
             show_default="0.9 on a GPU, 0.4 on a CPU",
-            min=0.0,
-            max=1.0,
+            least=0.0,
+            most=1.0,
         ),
     ] = None
     dtype: Annotated[
@@ -91,7 +95,9 @@ class ServeSettings:
     ] = "auto"
     num_threads: Annotated[
         int | None,
-        option("--num-threads", help="CPU threads of the engine.", show_default="all it may use", min=1),
+        number(
+            int, "--num-threads", help="CPU threads of the engine.", show_default="all it may use", least=1
+        ),
     ] = None
     prefix_cache: Annotated[
         bool,
@@ -101,14 +107,16 @@ class ServeSettings:
     ] = True
     data_dir: DataDirOption = None
     max_body_mb: Annotated[
-        float, option("--max-body-mb", help="Largest request body, in MB (10^6 bytes).", min=0.001)
+        float, number(float, "--max-body-mb", help="Largest request body, in MB (10^6 bytes).", least=0.001)
     ] = 32.0
     start_timeout_s: Annotated[
-        float, option("--start-timeout-s", help="Seconds the model may take to load.", min=1.0)
+        float, number(float, "--start-timeout-s", help="Seconds the model may take to load.", least=1.0)
     ] = 600.0
     drain_timeout_s: Annotated[
         float,
-        option("--drain-timeout-s", help="Seconds that running answers get to end at shutdown.", min=0.0),
+        number(
+            float, "--drain-timeout-s", help="Seconds that running answers get to end at shutdown.", least=0.0
+        ),
     ] = 10.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],

@@ -2,7 +2,7 @@
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class ServeSettings:
-        port: Annotated[int, option("--port", help="…", env="KEEPWARM_PORT", min=0)] = 8000
+        port: Annotated[int, number(int, "--port", help="…", least=0, most=65535)] = 8000
 
 Typer gets the fields as parameters, `docs/settings.md` gets them as a table, and the command gets
 one checked object.
@@ -11,6 +11,7 @@ one checked object.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
@@ -27,8 +28,42 @@ ENVIRONMENT_PREFIX = "KEEPWARM_"
 
 def option(*flags: str, help: str, env: bool = True, **more: Any) -> Any:
     """One option. With `env`, `--some-thing` is also read from KEEPWARM_SOME_THING; the flag wins."""
-    name = flags[0].split("/")[0].removeprefix("--").replace("-", "_").upper()
-    return typer.Option(*flags, help=help, envvar=ENVIRONMENT_PREFIX + name if env else None, **more)
+    flag = flags[0].split("/")[0]
+    name = ENVIRONMENT_PREFIX + flag.removeprefix("--").replace("-", "_").upper()
+    return typer.Option(*flags, help=help, envvar=name if env else None, **more)
+
+
+def number(
+    kind: type[int] | type[float],
+    flag: str,
+    *,
+    help: str,
+    least: float,
+    most: float = math.inf,
+    **more: Any,
+) -> Any:
+    """An option that is a number. A wrong one is a `BadSetting` that names option, value and limit."""
+    limit = f"at least {least}" if most == math.inf else f"between {least} and {most}"
+
+    def parse(text: str) -> int | float:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise BadSetting(f"{flag} {text}: must be {_KIND_NAMES[kind]}") from None
+        if not least <= value <= most:  # also refuses what is not a number at all (nan)
+            raise BadSetting(f"{flag} {value}: must be {limit}")
+        return value
+
+    return option(
+        flag,
+        help=f"{help.removesuffix('.')} ({limit}).",
+        parser=parse,
+        metavar="INTEGER" if kind is int else "NUMBER",
+        **more,
+    )
+
+
+_KIND_NAMES: dict[type, str] = {int: "a whole number", float: "a number"}
 
 
 def run_with(settings_type: type[SettingsT], run: Callable[[SettingsT], None]) -> Callable[..., None]:
