@@ -213,10 +213,11 @@ class Scheduler:
         holding = turn.holding
         if holding is None:
             raise InvariantBroken(f"{turn.request_id} runs without blocks")
-        missing = self._limits.layout.blocks_for(end) - len(holding.blocks)
+        layout, num_blocks_held = self._limits.layout, len(holding.blocks)
+        missing = layout.blocks_for(end) - num_blocks_held
         if missing <= 0:
             return True
-        wanted = max(missing, self._limits.layout.blocks_for(self._output_reserve(turn)))
+        wanted = layout.blocks_for(turn.num_known + self._output_reserve(turn)) - num_blocks_held
         while True:
             for num_blocks in (wanted, missing):
                 added = self.cache.extend(holding, num_blocks)
