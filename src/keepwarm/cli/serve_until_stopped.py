@@ -7,6 +7,7 @@ import os
 import shlex
 import signal
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 import uvloop
@@ -45,7 +46,7 @@ async def _serve_until_stopped(settings: ServeSettings) -> None:
             announce(console, server, new_key)
             if settings.json is not None:
                 write_json(ready_document(server, new_key), settings.json)
-            signals.loaded(cut_short=server.http.cut_drain_short)
+            signals.loaded(cut_short=partial(setattr, server.http, "force_exit", True))
             await _until_stopped(signals.stop, server)
             console.print("stopping: running answers may end; once more ends them now", style="dim")
     except asyncio.CancelledError:

@@ -5,7 +5,9 @@ Owns the order and the waits. What to print and when to stop is the command's bu
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -17,14 +19,14 @@ import msgspec
 from keepwarm.backend.settings import BackendSettings
 from keepwarm.chat.request import ReplicaDescription
 from keepwarm.cli.embedded_model import MODEL_NAME, find_embedded_model
-from keepwarm.cli.http_server import HttpServer, http_server
 from keepwarm.cli.listening import listen, url_of
 from keepwarm.cli.serve_settings import ServeSettings, backend_settings
 from keepwarm.control.keys import FileKeys
 from keepwarm.core.errors import BadModel, BadSetting
-from keepwarm.gateway.app import build_app
+from keepwarm.gateway.app import Gateway, build_app
 from keepwarm.gateway.directory import StaticDirectory
 from keepwarm.gateway.http_replica import HttpReplica
+from keepwarm.gateway.server import GatewayServer
 from keepwarm.gateway.settings import GatewaySettings
 from keepwarm.worker.child import BackendChild
 
@@ -36,7 +38,7 @@ class RunningServer:
     url: str
     replica: ReplicaDescription
     block_size: int
-    http: HttpServer
+    http: GatewayServer
     backend: BackendChild
 
 
@@ -85,12 +87,12 @@ async def running_server(
             data_dir=data_dir,
         )
         async with _backend(told, settings.start_timeout_s) as (backend, description):
-            app = build_app(
+            gateway = build_app(
                 _gateway_settings(settings, model.name),
                 keys=keys,
                 replicas=StaticDirectory(HttpReplica(told.socket_path)),
             )
-            async with http_server(app, listener, drain_timeout_s=settings.drain_timeout_s) as http:
+            async with _http(gateway, listener) as http:
                 yield RunningServer(
                     url=url_of(listener),
                     replica=description,
@@ -104,6 +106,18 @@ def _gateway_settings(settings: ServeSettings, model_name: str) -> GatewaySettin
     return GatewaySettings(
         model_name=model_name, max_body_mb=settings.max_body_mb, drain_s=settings.drain_timeout_s
     )
+
+
+@contextlib.asynccontextmanager
+async def _http(gateway: Gateway, listener: socket.socket) -> AsyncIterator[GatewayServer]:
+    """Answers while the block runs; on leaving, running answers get their time to end."""
+    server = GatewayServer(gateway)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="gateway")
+    try:
+        yield server
+    finally:
+        server.stop()
+        await serving
 
 
 @contextlib.asynccontextmanager
