@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -22,7 +23,7 @@ def create(
     from keepwarm.control.keys import FileKeys
 
     secret, record = FileKeys(keys_file(resolve_data_dir(data_dir))).create(label)
-    typer.echo(f"key {record.key_id} ({label}), shown only now:", err=True)
+    typer.echo(f"key {record.id} ({label}), shown only now:", err=True)
     typer.echo(secret)
 
 
@@ -36,9 +37,8 @@ def list_keys(data_dir: DataDirOption = None) -> None:
 
     table = Table("id", "label", "made", "state")
     for record in FileKeys(keys_file(resolve_data_dir(data_dir))).list():
-        table.add_row(
-            record.key_id, record.label, str(record.created_at), "revoked" if record.revoked_at else "valid"
-        )
+        state = "valid" if record.revoked_at is None else f"revoked {_date(record.revoked_at)}"
+        table.add_row(record.id, record.label, _date(record.created_at), state)
     console_beside(None).print(table)
 
 
@@ -52,3 +52,7 @@ def revoke(
 
     FileKeys(keys_file(resolve_data_dir(data_dir))).revoke(key_id)
     typer.echo(f"key {key_id} is revoked")
+
+
+def _date(unix_s: int) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
