@@ -1,0 +1,133 @@
+"""One server in this process: socket, backend child, gateway; up in that order, down in the reverse.
+
+Owns the order and the waits. What to print and when to stop is the command's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from keepwarm.backend.settings import BackendSettings
+from keepwarm.chat.request import ReplicaDescription
+from keepwarm.cli.embedded_model import MODEL_NAME, find_embedded_model
+from keepwarm.cli.listening import listen, url_of
+from keepwarm.cli.serve_settings import ServeSettings, backend_settings
+from keepwarm.control.keys import FileKeys
+from keepwarm.core.errors import BadModel, BadSetting
+from keepwarm.gateway.app import Gateway, build_app
+from keepwarm.gateway.directory import StaticDirectory
+from keepwarm.gateway.http_replica import HttpReplica
+from keepwarm.gateway.server import GatewayServer
+from keepwarm.gateway.settings import GatewaySettings
+from keepwarm.worker.child import BackendChild
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningServer:
+    """A server that answers."""
+
+    url: str
+    replica: ReplicaDescription
+    block_size: int
+    http: GatewayServer
+    backend: BackendChild
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenModel:
+    """A file or folder, and the name clients use."""
+
+    path: Path
+    name: str
+
+
+def choose_model(settings: ServeSettings) -> ChosenModel:
+    """The model named by the settings, or the embedded one. Raises `BadModel` when there is none."""
+    if settings.model is None:
+        if settings.engine == "scripted":
+            return ChosenModel(path=Path("/dev/null"), name=settings.served_model_name or "scripted")
+        return ChosenModel(path=find_embedded_model(), name=settings.served_model_name or MODEL_NAME)
+    path = settings.model.expanduser().absolute()
+    if not path.exists():
+        raise BadModel(f"--model {settings.model}: no such file or folder")
+    return ChosenModel(path=path, name=settings.served_model_name or path.stem)
+
+
+def require_engine(settings: ServeSettings) -> None:
+    """Raises `BadSetting` on an installation without the engine, before a process is started for it."""
+    if settings.engine == "torch" and find_spec("torch") is None:
+        raise BadSetting("this installation has no engine: run `pip install 'keepwarm[engine]'`")
+
+
+@contextlib.asynccontextmanager
+async def running_server(
+    settings: ServeSettings, *, data_dir: Path, keys: FileKeys
+) -> AsyncIterator[RunningServer]:
+    """Serves while the block runs. Raises `SetupError` when something cannot be started."""
+    model = choose_model(settings)
+    require_engine(settings)
+    with (
+        contextlib.closing(listen(settings.host, settings.port)) as listener,
+        TemporaryDirectory(prefix="keepwarm-") as folder,  # a Unix socket's path may not be long
+    ):
+        told = backend_settings(
+            settings,
+            model_path=model.path,
+            model_name=model.name,
+            socket_path=Path(folder) / "backend.sock",
+            data_dir=data_dir,
+        )
+        async with _backend(told, settings.start_timeout_s) as (backend, description):
+            gateway = build_app(
+                _gateway_settings(settings, model.name),
+                keys=keys,
+                replicas=StaticDirectory(HttpReplica(told.socket_path)),
+            )
+            async with _http(gateway, listener) as http:
+                yield RunningServer(
+                    url=url_of(listener),
+                    replica=description,
+                    block_size=told.block_size,
+                    http=http,
+                    backend=backend,
+                )
+
+
+def _gateway_settings(settings: ServeSettings, model_name: str) -> GatewaySettings:
+    return GatewaySettings(
+        model_name=model_name, max_body_mb=settings.max_body_mb, drain_s=settings.drain_timeout_s
+    )
+
+
+@contextlib.asynccontextmanager
+async def _http(gateway: Gateway, listener: socket.socket) -> AsyncIterator[GatewayServer]:
+    """Answers while the block runs; on leaving, running answers get their time to end."""
+    server = GatewayServer(gateway)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="gateway")
+    try:
+        yield server
+    finally:
+        server.stop()
+        await serving
+
+
+@contextlib.asynccontextmanager
+async def _backend(
+    told: BackendSettings, start_timeout_s: float
+) -> AsyncIterator[tuple[BackendChild, ReplicaDescription]]:
+    backend = BackendChild(msgspec.to_builtins(told))
+    await backend.start()
+    try:
+        description = await backend.wait_until_ready(start_timeout_s)
+        yield backend, msgspec.convert(description, ReplicaDescription)
+    finally:
+        await backend.stop()
