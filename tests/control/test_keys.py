@@ -31,7 +31,7 @@ async def test_a_created_key_lets_its_owner_in(path: Path) -> None:
     secret, record = keys.create("laptop")
     principal = await keys.verify(secret)
     assert principal is not None
-    assert (principal.tenant, principal.key_id) == ("default", record.key_id)
+    assert (principal.tenant, principal.key_id) == ("default", record.id)
     assert record.label == "laptop"
 
 
@@ -54,7 +54,7 @@ def test_the_file_holds_no_secret_and_only_its_owner_reads_it(path: Path) -> Non
     assert secret not in path.read_text()
     assert secret.removeprefix("ik_live_") not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert json.loads(path.read_text())["keys"][0]["key_id"] == record.key_id
+    assert json.loads(path.read_text())["keys"][0]["id"] == record.id
     assert [each.name for each in path.parent.iterdir() if each.name.startswith(".")] == []
 
 
@@ -62,16 +62,16 @@ async def test_a_key_made_by_another_process_is_taken_at_once(path: Path) -> Non
     server, command = FileKeys(path), FileKeys(path)
     secret, record = command.create("later")
     assert await server.verify(secret) is not None
-    command.revoke(record.key_id)
+    command.revoke(record.id)
     assert await server.verify(secret) is None
 
 
 async def test_revoking_one_key_leaves_the_others(path: Path) -> None:
     keys = FileKeys(path)
     (kept, _), (dropped, record) = keys.create("kept"), keys.create("dropped")
-    revoked = keys.revoke(record.key_id)
+    revoked = keys.revoke(record.id)
     assert revoked.revoked_at is not None
-    assert keys.revoke(record.key_id) == revoked
+    assert keys.revoke(record.id) == revoked
     assert await keys.verify(kept) is not None
     assert await keys.verify(dropped) is None
     assert [(each.label, each.revoked_at is None) for each in keys.list()] == [

@@ -1,6 +1,6 @@
 """Keys in a file: who may ask. Holds hashes only; a secret is shown once, when it is made.
 
-    {"version": 1, "keys": [{"key_id", "label", "tenant", "secret_sha256", "created_at", "revoked_at"}]}
+    {"version": 1, "keys": [{"id", "label", "tenant", "secret_sha256", "created_at", "revoked_at"}]}
 
 Written whole and renamed into place (mode 0600), under a lock that other processes take too, and
 read again whenever it changed, so that `keepwarm keys` works beside a running server.
@@ -41,7 +41,7 @@ _Stamp = tuple[int, int, int, int]
 class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One key, without its secret. Instants are Unix seconds."""
 
-    key_id: str
+    id: str
     label: str
     tenant: TenantId
     secret_sha256: str
@@ -82,7 +82,7 @@ class FileKeys:
         """A new key: its secret, which is kept nowhere, and its record. Raises `BadSetting`."""
         secret = SECRET_PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_SECRET_CHARACTERS))
         record = KeyRecord(
-            key_id=f"key_{secrets.token_hex(6)}",
+            id=f"key_{secrets.token_hex(6)}",
             label=label,
             tenant=tenant,
             secret_sha256=_digest(secret),
@@ -99,11 +99,11 @@ class FileKeys:
     def revoke(self, key_id: str) -> KeyRecord:
         """Let this key in no more, at once, in every process. Raises `NotFound`, `BadSetting`."""
         with self._locked() as records:
-            found = next((record for record in records if record.key_id == key_id), None)
+            found = next((record for record in records if record.id == key_id), None)
             if found is None:
                 raise NotFound(f"there is no key {key_id!r} in {self._path}")
             revoked = msgspec.structs.replace(found, revoked_at=found.revoked_at or int(time.time()))
-            self._write(tuple(revoked if record.key_id == key_id else record for record in records))
+            self._write(tuple(revoked if record.id == key_id else record for record in records))
         return revoked
 
     def _reload(self) -> None:
@@ -113,7 +113,7 @@ class FileKeys:
             return
         self._active = ()
         self._active = tuple(
-            (record.secret_sha256.encode(), Principal(tenant=record.tenant, key_id=record.key_id))
+            (record.secret_sha256.encode(), Principal(tenant=record.tenant, key_id=record.id))
             for record in self._read()
             if record.revoked_at is None
         )
