@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 import uvicorn
+import uvloop
 
 from keepwarm.chat.events import ChatEvent, Failed, Finished, TextDelta
 from keepwarm.chat.messages import Chat, Message, Text
@@ -310,6 +311,29 @@ async def test_a_stream_cut_at_every_byte_reads_alike(tmp_path: Path) -> None:
         answer = replica.chat(REQUEST)
         assert await rest_of(answer) == said("é", "x" * 300)
         answer.close()
+
+
+def test_uvloop_serves_the_same(tmp_path: Path) -> None:
+    """What `keepwarm serve` runs on; its transports are none of asyncio's classes."""
+
+    async def ask() -> None:
+        behind = ScriptedReplica(lambda _: said("Hel", "lo"))
+        async with behind_socket(behind, tmp_path / "s"):
+            replica = HttpReplica(str(tmp_path / "s"))
+            answer = replica.chat(REQUEST)
+            assert await rest_of(answer) == said("Hel", "lo")
+            answer.close()
+            behind.script = None
+            left = replica.chat(REQUEST)
+            assert await left.next(0) == ()
+            await behind.next_answer()
+            teller = await behind.next_answer()
+            left.close()
+            await asyncio.wait_for(teller.closed.wait(), LIMIT_S)
+            assert (await replica.describe()).model == "smol"
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(ask())
 
 
 async def test_a_silent_backend_is_lost_after_the_limit(tmp_path: Path) -> None:
