@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import uvicorn
 import uvloop
 
 from keepwarm.chat.events import ChatEvent, Failed, Finished, TextDelta
@@ -27,6 +25,7 @@ from keepwarm.gateway.ports import Answer, AnswerClosed, Replica
 from tests.dialects.answers import opening, said
 from tests.gateway.doors import LIMIT_S
 from tests.gateway.scripted_replica import ScriptedAnswer, ScriptedReplica
+from tests.gateway.sockets import listening
 
 CHAT = Chat(messages=(Message(role="user", parts=(Text(text="Hello"),)),))
 REQUEST = ChatRequest(
@@ -36,22 +35,6 @@ REQUEST = ChatRequest(
 Scope = Any
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
-
-
-class SocketServer(uvicorn.Server):
-    """uvicorn that says when it listens and leaves signals alone."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.is_up.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
 
 
 class SocketRuntime:
@@ -117,20 +100,8 @@ async def _whole(send: Send, status: int, body: bytes) -> None:
 @contextlib.asynccontextmanager
 async def behind_socket(behind: ScriptedReplica, path: Path) -> AsyncIterator[SocketRuntime]:
     runtime = SocketRuntime(behind)
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    config = uvicorn.Config(
-        runtime, log_config=None, lifespan="off", ws="none", timeout_graceful_shutdown=1, interface="asgi3"
-    )
-    server = SocketServer(config)
-    serving = asyncio.create_task(server.serve([listener]))
-    await server.is_up.wait()
-    try:
+    async with listening(runtime, path):
         yield runtime
-    finally:
-        server.should_exit = True
-        await serving
-        listener.close()
 
 
 class Pair:
