@@ -163,7 +163,13 @@ def test_deferred_tools_stay_out_of_the_head_and_are_told_where_they_were_found(
 
 
 def test_broken_arguments_in_the_history_never_brick_a_conversation() -> None:
-    for sent, kept in [("{oops", "{oops"), ([1], "[1]"), (None, {}), ({"a": 1}, {"a": 1})]:
+    for sent, kept in [
+        ("{oops", "{oops"),
+        ([1], "[1]"),
+        ({"a": 10**30}, f'{{"a":{10**30}}}'),
+        (None, {}),
+        ({"a": 1}, {"a": 1}),
+    ]:
         block = {"type": "tool_use", "id": "t", "name": "Do", "input": sent}
         assert only_part([block], role="assistant").arguments == kept
 
@@ -187,6 +193,7 @@ def test_sampling_is_taken_over() -> None:
     assert (turn.sampling.temperature, turn.sampling.top_p, turn.sampling.top_k) == (0.0, 0.5, 7)
     assert turn.stop == ("END",)
     assert turn.max_output_tokens == 10_000_000  # the backend clamps it
+    assert parse(max_tokens=10**30).max_output_tokens == 2**31 - 1
     assert parse().sampling.temperature == 1.0
 
 

@@ -14,10 +14,18 @@ import pytest
 import uvloop
 
 from keepwarm.chat.events import ChatEvent, Failed, Finished, TextDelta
-from keepwarm.chat.messages import Chat, Message, Text
+from keepwarm.chat.messages import Chat, Message, Text, ToolSpec
 from keepwarm.chat.request import ChatRequest
 from keepwarm.chat.wire import decode_request, encode_events
-from keepwarm.core.errors import EngineLost, KeepwarmError, NotReady, Overloaded, ReplicaLost, to_wire
+from keepwarm.core.errors import (
+    BadRequest,
+    EngineLost,
+    KeepwarmError,
+    NotReady,
+    Overloaded,
+    ReplicaLost,
+    to_wire,
+)
 from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.sampling import Sampling
 from keepwarm.gateway.http_replica import CountReply, CountRequest, HttpReplica, ReplicaTimeouts
@@ -231,6 +239,13 @@ async def test_a_refusal_with_a_status_is_the_backends_own_error(tmp_path: Path)
         with pytest.raises(Overloaded, match="the queue is full") as caught:
             await HttpReplica(str(tmp_path / "s")).chat(REQUEST).next(LIMIT_S)
     assert caught.value.retry_after_s == 9
+
+
+async def test_numbers_that_do_not_fit_the_wire_are_a_bad_request(tmp_path: Path) -> None:
+    tool = ToolSpec(name="Read", description="", parameters={"maximum": 10**30})
+    request = msgspec.structs.replace(REQUEST, chat=msgspec.structs.replace(CHAT, tools=(tool,)))
+    with pytest.raises(BadRequest, match="tools: an integer does not fit"):
+        await HttpReplica(str(tmp_path / "nobody")).chat(request).next(1)
 
 
 @contextlib.asynccontextmanager
