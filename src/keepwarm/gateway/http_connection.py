@@ -72,7 +72,7 @@ class HttpConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # a stream socket's; uvloop has its own class
+        self._transport = cast(asyncio.Transport, transport)  # a stream socket's; uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
