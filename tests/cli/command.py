@@ -21,13 +21,15 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return plain | {"COLUMNS": "200", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"} | dict(more or {})
 
 
-def run(*arguments: str, more: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, more: Mapping[str, str] | None = None, limit_s: float = COMMAND_LIMIT_S
+) -> subprocess.CompletedProcess[str]:
     """One command to its end."""
     return subprocess.run(
         [sys.executable, "-m", "keepwarm", *arguments],
         capture_output=True,
         text=True,
-        timeout=COMMAND_LIMIT_S,
+        timeout=limit_s,
         env=environment(more),
         check=False,
     )

@@ -42,7 +42,7 @@ def test_it_answers_with_the_first_key(server: Serving) -> None:
     answer = ask(server.url, server.ready["key"])
 
     assert answer.status_code == 200
-    assert answer.json()["usage"]["output_tokens"] == 4
+    assert 0 < answer.json()["usage"]["output_tokens"] <= 4
 
 
 def test_the_log_shows_key_cache_and_environment_for_people(server: Serving) -> None:

@@ -64,8 +64,15 @@ def choose_model(settings: ServeSettings) -> ChosenModel:
 
 def require_engine(settings: ServeSettings) -> None:
     """Raises `BadSetting` on an installation without the engine, before a process is started for it."""
-    if settings.engine == "torch" and find_spec("torch") is None:
+    if settings.engine == "torch" and not _is_installed("torch"):
         raise BadSetting("this installation has no engine: run `pip install 'keepwarm[engine]'`")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None  # found, not imported
+    except ModuleNotFoundError:
+        return False
 
 
 @contextlib.asynccontextmanager
