@@ -1,0 +1,106 @@
+"""Where in a rendered conversation an assistant's answer lies, learnt from the template by trial.
+
+    … <|im_end|>\\n <|im_start|>assistant\\n  ANSWER  <|im_end|> \\n …
+                   ├──── header ──────────┤        └ the first stop token after it
+                   start                                end
+
+The header in a history may differ from the one that invites an answer (a template may open a
+`<think>` block there), so `start` is found by what the two have in common.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from keepwarm.chat.control_text import ControlTokens
+from keepwarm.chat.template import ChatTemplate, TemplateMessage
+from keepwarm.chat.template_messages import MessageForm
+from keepwarm.core.errors import BadModel, BadRequest
+
+_ASKED, _ANSWERED, _ASKED_MORE = "qqfirstqq", "qqanswerqq", "qqsecondqq"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerPlace:
+    """One template's habits around an answer. Empty strings where it shows none."""
+
+    invitation: str
+    """What `add_generation_prompt` adds."""
+    header: str
+    """What stands between the last message and an answer in a history."""
+    opening: str
+    """What every header begins with, where it holds a control token: it cannot be forged."""
+    closes: bool
+    """Whether a stop token follows an answer in a history."""
+
+    def start(self, text: str, since: int, at: int) -> int | None:
+        """Where the header of the answer at `at` begins; None where it cannot be told."""
+        if text.endswith(self.header, since, at):
+            return at - len(self.header)
+        found = text.rfind(self.opening, since, at) if self.opening else -1
+        return found if found >= 0 else None
+
+
+def learn_form(template: ChatTemplate) -> MessageForm:
+    """What the template takes. Raises `BadModel` when it cannot even render one question."""
+    for takes_parts in (False, True):
+        if _ASKED in (_try(template, [_message("user", _ASKED)], takes_parts) or ""):
+            break
+    else:
+        raise BadModel("the model's chat template does not render a single user message")
+    system = _try(template, [_message("system", _ANSWERED), _message("user", _ASKED)], takes_parts) or ""
+    return MessageForm(
+        takes_tools=template.mentions_tools,
+        takes_system=_ANSWERED in system and _ASKED in system,
+        takes_parts=takes_parts,
+    )
+
+
+def learn_answer_place(
+    template: ChatTemplate, form: MessageForm, control: ControlTokens, stop_tokens: tuple[int, ...]
+) -> AnswerPlace:
+    """Renders a few small conversations."""
+    asked = [_message("user", _ASKED)]
+    history = [*asked, _message("assistant", _ANSWERED), _message("user", _ASKED_MORE)]
+    before = _try(template, asked, form.takes_parts) or ""
+    inviting = _try(template, asked, form.takes_parts, add_generation_prompt=True) or ""
+    whole = _try(template, history, form.takes_parts) or ""
+    if not whole.startswith(before) or not inviting.startswith(before) or whole.count(_ANSWERED) != 1:
+        return AnswerPlace(invitation="", header="", opening="", closes=False)
+    header, rest = whole[len(before) :].split(_ANSWERED)
+    invitation = inviting[len(before) :]
+    opening = _common_beginning(header, invitation)
+    return AnswerPlace(
+        invitation=invitation,
+        header=header,
+        opening=opening if any(isinstance(piece, int) for piece in control.cut(opening)) else "",
+        closes=any(piece in stop_tokens for piece in control.cut(rest.split(_ASKED_MORE)[0])),
+    )
+
+
+def _common_beginning(one: str, other: str) -> str:
+    length = 0
+    while one[length : length + 1] == other[length : length + 1] != "":
+        length += 1
+    return one[:length]
+
+
+def _message(role: str, content: str) -> TemplateMessage:
+    return {"role": role, "content": content}
+
+
+def _try(
+    template: ChatTemplate,
+    messages: list[TemplateMessage],
+    takes_parts: bool,
+    add_generation_prompt: bool = False,
+) -> str | None:
+    """The rendering, or None where the template refuses."""
+    if takes_parts:
+        messages = [
+            {**message, "content": [{"type": "text", "text": message["content"]}]} for message in messages
+        ]
+    try:
+        return template.render(messages, tools=None, add_generation_prompt=add_generation_prompt)
+    except BadRequest:
+        return None

@@ -1,0 +1,108 @@
+"""A conversation as templates can take it.
+
+Rules, all of which leave the earlier part of a growing conversation as it was:
+- system messages at the start become one, joined by a blank line;
+- a later system message becomes a user message where it stands;
+- neighbours of one role become one message: user texts joined by a blank line, assistant texts
+  end to end (an answer that was continued);
+- text parts of one message stand end to end;
+- tool results come before the text of their message, since they answer the message before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from keepwarm.chat.messages import Chat, Image, Message, Part, Reasoning, Text, ToolResult, ToolUse
+from keepwarm.core.errors import BadRequest
+
+_SEPARATORS = {"system": "\n\n", "user": "\n\n", "assistant": ""}
+
+
+def fold(chat: Chat) -> tuple[Message, ...]:
+    """At most one system message, first; then users and assistants in turn, text parts joined.
+
+    Raises `BadRequest` on an image: the models served here take text.
+    """
+    folded: list[Message] = []
+    for number, message in enumerate(chat.messages):
+        _refuse_images(message, number)
+        role = message.role
+        if role == "system" and folded and folded[-1].role != "system":
+            role = "user"
+        parts = tuple(_join_texts(message.parts, ""))
+        if folded and folded[-1].role == role:
+            parts = tuple(_join_texts((*folded.pop().parts, *parts), _SEPARATORS[role]))
+        folded.append(Message(role=role, parts=parts))
+    return tuple(folded)
+
+
+def _refuse_images(message: Message, number: int) -> None:
+    for part in message.parts:
+        inner = part.parts if isinstance(part, ToolResult) else (part,)
+        if any(isinstance(piece, Image) for piece in inner):
+            raise BadRequest(f"messages.{number}: this model takes no images")
+
+
+def _join_texts(parts: Iterable[Part], separator: str) -> Iterator[Part]:
+    """Neighbouring texts as one; empty ones left out."""
+    waiting: Text | None = None
+    for part in parts:
+        if isinstance(part, Text):
+            if not part.text:
+                continue
+            waiting = part if waiting is None else Text(text=waiting.text + separator + part.text)
+            continue
+        if waiting is not None:
+            yield waiting
+            waiting = None
+        yield part
+    if waiting is not None:
+        yield waiting
+
+
+def tool_result_text(result: ToolResult) -> str:
+    """What the model reads of a result; a failure says so, if only by us."""
+    text = "".join(part.text for part in result.parts if isinstance(part, Text))
+    if result.is_error and not text.lower().startswith("error"):
+        return f"Error: {text}"
+    return text
+
+
+def texts_of(chat: Chat) -> Iterator[str]:
+    """Every string of the conversation that a caller chose."""
+    for message in chat.messages:
+        for part in message.parts:
+            yield from _texts_of_part(part)
+    for tool in chat.tools:
+        yield tool.name
+        yield tool.description
+        yield from _strings_in(tool.parameters)
+
+
+def _texts_of_part(part: Part) -> Iterator[str]:
+    match part:
+        case Text() | Reasoning():
+            yield part.text
+        case ToolUse():
+            yield from (part.id, part.name)
+            yield from _strings_in(part.arguments)
+        case ToolResult():
+            yield part.tool_use_id
+            yield from (piece.text for piece in part.parts if isinstance(piece, Text))
+        case Image():
+            pass
+
+
+def _strings_in(value: Any) -> Iterator[str]:
+    """The strings of a JSON value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _strings_in(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings_in(inner)

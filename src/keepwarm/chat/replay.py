@@ -1,0 +1,81 @@
+"""The ids a model generated, kept to be read again when the client sends the answer back.
+
+An answer is known by its tenant, by all that came before it, and by what it says: the text
+without white space around it and the tool calls as canonical JSON. What the model thought and the
+ids of calls do not count, since clients drop or rename them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from keepwarm.chat.memo import BoundedMemo
+from keepwarm.chat.messages import Message, Part, Text, ToolResult, ToolUse
+from keepwarm.core.ids import TenantId, TokenIds
+
+_DIGEST_BYTES = 16
+_ENTRY_BYTES = 400  # key, header and bookkeeping, besides the ids
+_MAX_TENANTS = 1024
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberedAnswer:
+    """`header` is the template's text between the message before and the first of `tokens`."""
+
+    header: str
+    tokens: TokenIds
+
+
+class ReplayMemo:
+    """Each tenant has its own bounded memory, so that none can push out another's."""
+
+    def __init__(self, *, max_bytes_per_tenant: int) -> None:
+        self._max_bytes = max_bytes_per_tenant
+        self._tenants: BoundedMemo[TenantId, BoundedMemo[bytes, RememberedAnswer]] = BoundedMemo(
+            max_bytes=_MAX_TENANTS
+        )
+
+    def get(self, tenant: TenantId, key: bytes) -> RememberedAnswer | None:
+        memo = self._tenants.get(tenant)
+        return None if memo is None else memo.get(key)
+
+    def put(self, tenant: TenantId, key: bytes, answer: RememberedAnswer) -> None:
+        memo = self._tenants.get(tenant)
+        if memo is None:
+            memo = BoundedMemo(max_bytes=self._max_bytes)
+            self._tenants.put(tenant, memo, 1)
+        memo.put(key, answer, answer.tokens.nbytes + _ENTRY_BYTES)
+
+
+def keys_before(messages: Sequence[Message]) -> list[bytes]:
+    """A name for what stands before each message, and as the last one for the whole."""
+    keys = [b""]
+    for message in messages:
+        keys.append(_digest(keys[-1], [message.role, _canonical(message.role, message.parts)]))
+    return keys
+
+
+def answer_key(before: bytes, parts: Sequence[Part]) -> bytes | None:
+    """The name of an answer in its place; None when it says nothing."""
+    canonical = _canonical("assistant", parts)
+    return _digest(before, canonical) if any(canonical) else None
+
+
+def _digest(before: bytes, value: Any) -> bytes:
+    return hashlib.blake2b(before + _encoder.encode(value), digest_size=_DIGEST_BYTES).digest()
+
+
+def _canonical(role: str, parts: Sequence[Part]) -> list[Any]:
+    text = "".join(part.text for part in parts if isinstance(part, Text))
+    uses = [[part.name, part.arguments] for part in parts if isinstance(part, ToolUse)]
+    if role == "assistant":
+        return [text.strip(), uses]
+    results = [[part.parts, part.is_error] for part in parts if isinstance(part, ToolResult)]
+    return [text, uses, results]

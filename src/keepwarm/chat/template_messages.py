@@ -1,0 +1,178 @@
+"""Folded messages in a template's own form, every string of the caller's shielded.
+
+A template that knows tools gets `tools`, `tool_calls` and messages of role "tool". One that does
+not gets them as text, in the style of Hermes: the system message ends with a preamble that lists
+the tools; a call is `<tool_call>{"name": …, "arguments": {…}}</tool_call>` in the assistant's
+text; a result is `<tool_response>…</tool_response>` in a user message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from keepwarm.chat.conversation import tool_result_text
+from keepwarm.chat.messages import Message, Reasoning, Text, ToolResult, ToolSpec, ToolUse
+from keepwarm.chat.template import TemplateMessage
+
+_PREAMBLE = """\
+You can call tools. These are described here, one JSON object a line:
+<tools>
+{tools}
+</tools>
+To call one, write its name and arguments as JSON between <tool_call> and </tool_call>, once a call:
+<tool_call>
+{{"name": "the tool's name", "arguments": {{"parameter": "value"}}}}
+</tool_call>
+What it returns comes back between <tool_response> and </tool_response>."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageForm:
+    """What a template takes."""
+
+    takes_tools: bool
+    takes_system: bool
+    takes_parts: bool
+    """Content as [{"type": "text", "text": …}] instead of a string."""
+
+
+class MessageWriter:
+    """Writes one conversation's messages. `shield` guards a string of the caller's.
+
+    `places` are texts to stand for whole assistant messages, by the message's index.
+    """
+
+    def __init__(
+        self,
+        form: MessageForm,
+        *,
+        shield: Callable[[str], str],
+        places: Mapping[int, str],
+    ) -> None:
+        self._form = form
+        self._shield = shield
+        self._places = places
+        self._tool_names: dict[str, str] = {}
+
+    def tools(self, tools: Sequence[ToolSpec]) -> list[dict[str, Any]] | None:
+        """For the template's own `tools`; None where it takes none."""
+        if not tools or not self._form.takes_tools:
+            return None
+        return [{"type": "function", "function": self._describe(tool)} for tool in tools]
+
+    def messages(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[TemplateMessage]:
+        """All of them, in order."""
+        written: list[TemplateMessage] = []
+        for index, message in enumerate(messages):
+            if message.role == "assistant":
+                written.append(self._assistant(index, message))
+            elif message.role == "user":
+                written += self._user(message)
+            else:
+                written.append({"role": "system", "content": self._shield(message.text())})
+        self._place_preamble(written, tools)
+        if not self._form.takes_system:
+            _move_system_to_user(written)
+        if self._form.takes_parts:
+            for entry in written:
+                entry["content"] = [{"type": "text", "text": entry["content"]}]
+        return written
+
+    def _assistant(self, index: int, message: Message) -> TemplateMessage:
+        uses = [part for part in message.parts if isinstance(part, ToolUse)]
+        self._tool_names.update((use.id, use.name) for use in uses)
+        place = self._places.get(index)
+        if not self._form.takes_tools:
+            return {"role": "assistant", "content": place or self._text_with_calls(message)}
+        entry: TemplateMessage = {"role": "assistant", "content": place or self._shield(message.text())}
+        reasoning = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
+        if reasoning and not place:
+            entry["reasoning_content"] = entry["thinking"] = self._shield(reasoning)
+        if uses:
+            entry["tool_calls"] = [self._call(use) for use in uses]
+            if place:  # a template may drop the text beside calls, but never a call's name
+                entry["tool_calls"][0]["function"]["name"] = place
+        return entry
+
+    def _call(self, use: ToolUse) -> dict[str, Any]:
+        function = {"name": self._shield(use.name), "arguments": self._arguments(use)}
+        return {"id": self._shield(use.id), "type": "function", "function": function}
+
+    def _arguments(self, use: ToolUse) -> dict[str, Any]:
+        """Templates walk over an object; what was none is kept as one's only value."""
+        if isinstance(use.arguments, str):
+            return {"unparsed_arguments": self._shield(use.arguments)}
+        shielded: dict[str, Any] = self._shield_json(use.arguments)
+        return shielded
+
+    def _text_with_calls(self, message: Message) -> str:
+        blocks = [self._shield(message.text())] if message.text() else []
+        for part in message.parts:
+            if isinstance(part, ToolUse):
+                call = {"name": self._shield(part.name), "arguments": self._arguments(part)}
+                blocks.append(f"<tool_call>\n{_json(call)}\n</tool_call>")
+        return "\n".join(blocks)
+
+    def _user(self, message: Message) -> list[TemplateMessage]:
+        results = [part for part in message.parts if isinstance(part, ToolResult)]
+        texts = [part.text for part in message.parts if isinstance(part, Text)]
+        text = self._shield("\n\n".join(texts))
+        if self._form.takes_tools:
+            entries = [self._result(result) for result in results]
+            return [*entries, {"role": "user", "content": text}] if texts or not results else entries
+        blocks = [
+            f"<tool_response>\n{self._shield(tool_result_text(result))}\n</tool_response>"
+            for result in results
+        ]
+        return [{"role": "user", "content": "\n".join([*blocks, text] if texts else blocks)}]
+
+    def _result(self, result: ToolResult) -> TemplateMessage:
+        return {
+            "role": "tool",
+            "tool_call_id": self._shield(result.tool_use_id),
+            "name": self._shield(self._tool_names.get(result.tool_use_id, "")),
+            "content": self._shield(tool_result_text(result)),
+        }
+
+    def _place_preamble(self, written: list[TemplateMessage], tools: Sequence[ToolSpec]) -> None:
+        if not tools or self._form.takes_tools:
+            return
+        preamble = _PREAMBLE.format(tools="\n".join(_json(self._describe(tool)) for tool in tools))
+        if written and written[0]["role"] == "system":
+            written[0]["content"] += "\n\n" + preamble
+        else:
+            written.insert(0, {"role": "system", "content": preamble})
+
+    def _describe(self, tool: ToolSpec) -> dict[str, Any]:
+        return {
+            "name": self._shield(tool.name),
+            "description": self._shield(tool.description),
+            "parameters": self._shield_json(tool.parameters),
+        }
+
+    def _shield_json(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._shield(value)
+        if isinstance(value, dict):
+            return {self._shield(key): self._shield_json(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._shield_json(inner) for inner in value]
+        return value
+
+
+def _move_system_to_user(written: list[TemplateMessage]) -> None:
+    """For templates without a system role: its text opens the first user message."""
+    if not written or written[0]["role"] != "system":
+        return
+    system = written.pop(0)["content"]
+    if written and written[0]["role"] == "user":
+        written[0]["content"] = f"{system}\n\n{written[0]['content']}"
+    else:
+        written.insert(0, {"role": "user", "content": system})
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,243 @@
+"""Attention over paged KV, called once a layer by `transformers`' own model definitions.
+
+One step is one flat batch: rows of many sequences end to end. Everything that depends on the step
+(which keys a row reads, where its KV goes, masks) is laid out once in a `StepAttention` by
+`step_layout`; a layer only computes. Masks are avoided: a chunk reads what came before it without a
+mask and itself causally, and the parts are merged by the logarithm of their softmax sums.
+
+Shapes: rows of a step T, query heads H, key heads G, R = H / G, head size D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import torch
+
+from keepwarm.core.errors import BadModel, InvariantBroken
+from keepwarm.engine.kv_pools import KvPools
+
+ATTENTION_NAME: Final = "keepwarm_paged"
+
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+"""(query, key, value, dropout, is_causal, *, attn_mask, scale) -> (output, log of the softmax sum).
+
+Takes (batch, heads, rows, D) with any strides but the last; heads of keys may be fewer. Its output lies
+in memory as (batch, rows, heads, D).
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Keys that lie together: pool rows [start, end)."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gather:
+    """Keys in scattered blocks, copied together first: `skip` rows of the first block are not read."""
+
+    blocks: torch.Tensor  # (num_blocks,) int64
+    skip: int
+    num_rows: int
+
+
+Keys = View | Gather
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Rows [first, last) of the batch, all of one sequence, and the keys they read.
+
+    `past`: read by every row. `causal`: row i also reads the piece's own rows up to i.
+    With `mask` (rows, keys) there is exactly one `past` and no `causal`.
+    """
+
+    first: int
+    last: int
+    past: tuple[Keys, ...]
+    causal: bool
+    mask: torch.Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvWrites:
+    """Where the step's own KV goes: long stretches by slices, the other rows by index."""
+
+    stretches: tuple[tuple[int, int, int], ...]
+    """(first row of the batch, row after the last, first row of the pool)"""
+    rows: torch.Tensor | None  # (n,) of the batch
+    pool_rows: torch.Tensor | None  # (n,) of the pool
+
+
+class LayerCall(Protocol):
+    """What `transformers` calls through, once a layer."""
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float,
+        window_tokens: int | None,
+    ) -> torch.Tensor:
+        """Take (H, T, D), (G, T, D), (G, T, D), rotary applied; return (T, H, D)."""
+
+
+class StepAttention:
+    """One step's attention: writes the new KV, then attends piece by piece."""
+
+    def __init__(
+        self,
+        *,
+        pools: KvPools,
+        writes: KvWrites,
+        pieces: Mapping[int | None, Sequence[Piece]],
+    ) -> None:
+        self._pools = pools
+        self._writes = writes
+        self._pieces = pieces
+        """By window size in tokens; None: full attention."""
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float,
+        window_tokens: int | None,
+    ) -> torch.Tensor:
+        keys, values = self._pools.layer(layer)
+        self._write(keys, key.transpose(0, 1))
+        self._write(values, value.transpose(0, 1))
+        num_heads, num_rows, head_dim = query.shape
+        output = query.new_empty(num_rows, num_heads, head_dim)
+        for piece in self._pieces[window_tokens]:
+            rows = slice(piece.first, piece.last)
+            part = self._attend_piece(
+                piece, (keys, values), query[:, rows], key[:, rows], value[:, rows], scale
+            )
+            output[rows].copy_(part.transpose(0, 1))
+        return output
+
+    def _write(self, pool: torch.Tensor, new: torch.Tensor) -> None:
+        writes = self._writes
+        for first, last, pool_first in writes.stretches:
+            pool[pool_first : pool_first + last - first].copy_(new[first:last])
+        if writes.rows is not None and writes.pool_rows is not None:
+            pool.index_copy_(0, writes.pool_rows, new.index_select(0, writes.rows))
+
+    def _attend_piece(
+        self,
+        piece: Piece,
+        pool: tuple[torch.Tensor, torch.Tensor],
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float,
+    ) -> torch.Tensor:  # (H, n, D)
+        if piece.mask is not None:
+            keys, values = self._fetch(pool, piece.past[0])
+            return _attend_masked(query, keys, values, piece.mask, scale)
+        merged: Partial | None = None
+        for past in piece.past:
+            keys, values = self._fetch(pool, past)
+            part = _attend_all(query, keys, values, scale)
+            merged = part if merged is None else _merge(merged, part)
+        if piece.causal:
+            part = _attend_causally(query, key, value, scale)
+            merged = part if merged is None else _merge(merged, part)
+        if merged is None:
+            raise InvariantBroken("a piece of a step reads no keys")
+        return merged[0]
+
+    def _fetch(
+        self, pool: tuple[torch.Tensor, torch.Tensor], where: Keys
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values (n, G, D): a view of the pool where they lie together, else copied."""
+        if isinstance(where, View):
+            return pool[0][where.start : where.end], pool[1][where.start : where.end]
+        return self._pools.gather(pool[0], 0, where), self._pools.gather(pool[1], 1, where)
+
+
+Partial = tuple[torch.Tensor, torch.Tensor]
+"""Attention over some of the keys, (H, n, D), and the log of its softmax sums, (H, n)."""
+
+
+def _attend_all(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> Partial:
+    """Every row reads every key: the R query heads of a key head become rows, so that keys are read once."""
+    num_heads, num_rows, head_dim = query.shape
+    num_key_heads = keys.shape[1]
+    folded = query.reshape(num_key_heads, 1, -1, head_dim)  # (G, 1, R * n, D)
+    output, log_sum = _flash(
+        folded,
+        keys.transpose(0, 1).unsqueeze(1),
+        values.transpose(0, 1).unsqueeze(1),
+        0.0,
+        False,
+        scale=scale,
+    )
+    return output.reshape(num_heads, num_rows, head_dim), log_sum.reshape(num_heads, num_rows)
+
+
+def _attend_causally(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> Partial:
+    output, log_sum = _flash(query.unsqueeze(0), key.unsqueeze(0), value.unsqueeze(0), 0.0, True, scale=scale)
+    return output[0], log_sum[0]
+
+
+def _attend_masked(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scale: float
+) -> torch.Tensor:
+    output, _ = _flash(
+        query.unsqueeze(0),
+        keys.transpose(0, 1).unsqueeze(0),
+        values.transpose(0, 1).unsqueeze(0),
+        0.0,
+        False,
+        attn_mask=mask,
+        scale=scale,
+    )
+    result: torch.Tensor = output[0]
+    return result
+
+
+def _merge(one: Partial, other: Partial) -> Partial:
+    """Attention over the keys of both: weights are each part's share of the softmax sum."""
+    share = torch.sigmoid(other[1] - one[1]).unsqueeze(-1).to(one[0].dtype)
+    return torch.lerp(one[0], other[0], share), torch.logaddexp(one[1], other[1])
+
+
+def paged_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float,
+    step: LayerCall,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    **_: Any,
+) -> tuple[torch.Tensor, None]:
+    """The function `transformers` calls in place of its own attention: (1, H, T, D) in, (1, T, H, D) out."""
+    if softcap is not None or s_aux is not None:
+        raise BadModel("attention with capped scores or sinks is not supported")
+    layer = module.layer_idx
+    if not isinstance(layer, int):
+        raise BadModel(f"{type(module).__name__} does not say which layer it is")
+    return step.attend(layer, query[0], key[0], value[0], scaling, sliding_window).unsqueeze(0), None
+
+
+def register_attention() -> None:
+    """Make `ATTENTION_NAME` known to `transformers`; it builds no mask for a name it has no mask for."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(ATTENTION_NAME, paged_attention)
