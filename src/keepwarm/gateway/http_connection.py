@@ -7,6 +7,7 @@ a piece. A connection serves one request and is then closed, so that closing it 
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import httptools
 
@@ -71,8 +72,8 @@ class HttpConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # a stream socket's
-        self._transport = transport
+        # A stream socket's transport, though uvloop's class does not derive from asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
