@@ -72,8 +72,7 @@ class HttpConnection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A stream socket's transport, though uvloop's class does not derive from asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast(asyncio.Transport, transport)  # a stream socket's; uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
         self.heard_at = self._loop.time()
