@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,13 +64,20 @@ def choose_model(settings: ServeSettings) -> ChosenModel:
 
 def require_engine(settings: ServeSettings) -> None:
     """Raises `BadSetting` on an installation without the engine, before a process is started for it."""
-    if settings.engine == "torch" and find_spec("torch") is None:
+    if settings.engine == "torch" and not _is_installed("torch"):
         raise BadSetting("this installation has no engine: run `pip install 'keepwarm[engine]'`")
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None  # found, not imported
+    except ModuleNotFoundError:
+        return False
 
 
 @contextlib.asynccontextmanager
 async def running_server(
-    settings: ServeSettings, *, data_dir: Path, keys: FileKeys
+    settings: ServeSettings, *, data_dir: Path, keys: FileKeys, on_backend_log: Callable[[str], None]
 ) -> AsyncIterator[RunningServer]:
     """Serves while the block runs. Raises `SetupError` when something cannot be started."""
     model = choose_model(settings)
@@ -86,7 +93,7 @@ async def running_server(
             socket_path=Path(folder) / "backend.sock",
             data_dir=data_dir,
         )
-        async with _backend(told, settings.start_timeout_s) as (backend, description):
+        async with _backend(told, settings.start_timeout_s, on_backend_log) as (backend, description):
             gateway = build_app(
                 _gateway_settings(settings, model.name),
                 keys=keys,
@@ -122,9 +129,9 @@ async def _http(gateway: Gateway, listener: socket.socket) -> AsyncIterator[Gate
 
 @contextlib.asynccontextmanager
 async def _backend(
-    told: BackendSettings, start_timeout_s: float
+    told: BackendSettings, start_timeout_s: float, on_log_line: Callable[[str], None]
 ) -> AsyncIterator[tuple[BackendChild, ReplicaDescription]]:
-    backend = BackendChild(msgspec.to_builtins(told))
+    backend = BackendChild(msgspec.to_builtins(told), on_log_line=on_log_line)
     await backend.start()
     try:
         description = await backend.wait_until_ready(start_timeout_s)
