@@ -89,6 +89,10 @@ class LayerCall(Protocol):
         """Take (H, T, D), (G, T, D), (G, T, D), rotary applied; return (T, H, D)."""
 
 
+class NothingLeftToCompute(Exception):
+    """Ends a forward pass whose last KV is written and of which no row is sampled."""
+
+
 class StepAttention:
     """One step's attention: writes the new KV, then attends piece by piece."""
 
@@ -98,11 +102,13 @@ class StepAttention:
         pools: KvPools,
         writes: KvWrites,
         pieces: Mapping[int | None, Sequence[Piece]],
+        samples: bool,
     ) -> None:
         self._pools = pools
         self._writes = writes
         self._pieces = pieces
         """By window size in tokens; None: full attention."""
+        self._last_needed_layer = pools.num_layers if samples else pools.num_layers - 1
 
     def attend(
         self,
@@ -116,6 +122,8 @@ class StepAttention:
         keys, values = self._pools.layer(layer)
         self._write(keys, key.transpose(0, 1))
         self._write(values, value.transpose(0, 1))
+        if layer == self._last_needed_layer:
+            raise NothingLeftToCompute
         num_heads, num_rows, head_dim = query.shape
         output = query.new_empty(num_rows, num_heads, head_dim)
         for piece in self._pieces[window_tokens]:

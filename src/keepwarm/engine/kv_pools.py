@@ -41,6 +41,10 @@ class KvPools:
         ]
         self._scratch: list[torch.Tensor | None] = [None, None]
 
+    @property
+    def num_layers(self) -> int:
+        return len(self._layers)
+
     def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values of one layer, each (num_blocks * block_size, G, D)."""
         return self._layers[index]

@@ -62,6 +62,7 @@ class StepLayout:
             attention=StepAttention(
                 pools=self._pools,
                 writes=self._writes(placed),
+                samples=bool(sampled),
                 pieces={
                     window: [self._piece(first, work, state, window) for first, work, state in placed]
                     for window in self._windows

@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -25,8 +24,9 @@ from keepwarm.core.step import (
     StepPlan,
     StepResult,
 )
-from keepwarm.engine.attention import ATTENTION_NAME, register_attention
+from keepwarm.engine.attention import ATTENTION_NAME, NothingLeftToCompute, register_attention
 from keepwarm.engine.checkpoint import CheckpointSpec, inspect_checkpoint
+from keepwarm.engine.fast_layers import use_fast_layers
 from keepwarm.engine.kv_pools import KvPools, LayerShape
 from keepwarm.engine.memory import cache_size, free_memory_bytes, usable_cores
 from keepwarm.engine.model_loading import load_model
@@ -59,6 +59,8 @@ def build_torch_executor(settings: EngineSettings) -> tuple[Executor, str]:
     register_attention()
     dtype = _DTYPES[settings.dtype]
     model = load_model(spec, dtype)
+    with torch.inference_mode():
+        use_fast_layers(model)
     shapes = probe_layers(model)
     layout = _layout(shapes, settings.block_size, dtype)
     free_bytes = free_memory_bytes()
@@ -73,12 +75,6 @@ def build_torch_executor(settings: EngineSettings) -> tuple[Executor, str]:
     executor = TorchExecutor(model=model, shapes=shapes, limits=limits, dtype=dtype)
     name = str(dtype).removeprefix("torch.")
     return executor, f"{spec.architecture} on cpu, {name}, {num_threads} threads, {ATTENTION_NAME} attention"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sampled:
-    slot: int
-    drawn: DrawnToken
 
 
 class TorchExecutor:
@@ -129,21 +125,31 @@ class TorchExecutor:
         if self._model is None:
             raise InvariantBroken("a step was submitted after close")
         with torch.inference_mode():
-            inputs = self._layout.inputs(works)
-            logits = self._model(
+            logits = self._logits(self._model, works)
+            for work, state in works:
+                state.num_computed = max(work.end, state.num_computed or 0)
+            sampling = [(work, state) for work, state in works if work.sample]
+            draws = [_draw(work, state) for work, state in sampling]
+            drawn = [] if logits is None else draw_tokens(logits, draws)
+        return tuple(
+            _output(work, state, token) for (work, state), token in zip(sampling, drawn, strict=True)
+        )
+
+    def _logits(self, model: nn.Module, works: Works) -> torch.Tensor | None:
+        """One row a work that samples, (n, vocab_size); None when none does."""
+        inputs = self._layout.inputs(works)
+        try:
+            output = model(
                 input_ids=inputs.input_ids,
                 position_ids=inputs.position_ids,
                 use_cache=False,
                 logits_to_keep=inputs.sampled_rows,
                 step=inputs.attention,
-            ).logits[0]
-            for work, state in works:
-                state.num_computed = max(work.end, state.num_computed or 0)
-            sampling = [(work, state) for work, state in works if work.sample]
-            drawn = draw_tokens(logits, [_draw(work, state) for work, state in sampling]) if sampling else []
-        return tuple(
-            _output(work, state, token) for (work, state), token in zip(sampling, drawn, strict=True)
-        )
+            )
+        except NothingLeftToCompute:
+            return None
+        logits: torch.Tensor = output.logits[0]
+        return logits
 
 
 def _draw(work: SequenceWork, state: SequenceState) -> Draw:
