@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from keepwarm.core.errors import InvariantBroken
@@ -58,11 +59,11 @@ def draw_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> list[DrawnToken]
     return drawn
 
 
-def race_times(seed: int, position: int, vocab_size: int) -> torch.Tensor:
+def race_times(seed: int, position: int, vocab_size: int) -> npt.NDArray[np.float32]:
     """Standard exponential numbers, (vocab_size,), that choose token `position` under this seed."""
     key = np.array([seed % (1 << SEED_BITS), position], dtype=np.uint64)
     times = np.random.Generator(np.random.Philox(key=key)).standard_exponential(vocab_size, dtype=np.float32)
-    return torch.from_numpy(times).clamp_min_(torch.finfo(torch.float32).tiny)
+    return np.maximum(times, np.finfo(np.float32).tiny)
 
 
 def _draw(logits: torch.Tensor, draw: Draw) -> int:
@@ -72,9 +73,14 @@ def _draw(logits: torch.Tensor, draw: Draw) -> int:
     probabilities = torch.softmax((logits - logits.max()) / max(sampling.temperature, 1e-6), dim=-1)
     times = race_times(draw.seed, draw.position, probabilities.shape[0])
     if sampling.top_k <= 0 and sampling.top_p >= 1.0 and sampling.min_p <= 0.0:
-        return int((probabilities / times).argmax())
+        return _first(probabilities, times)
     kept, tokens = _kept(probabilities, sampling)
-    return int(tokens[(kept / times[tokens]).argmax()])
+    return int(tokens[_first(kept, times[tokens.numpy()])])
+
+
+def _first(weights: torch.Tensor, times: npt.NDArray[np.float32]) -> int:
+    """Who arrives first; in numpy, since the work is too small to share between threads."""
+    return int(np.argmax(weights.numpy() / times))
 
 
 def _kept(probabilities: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
@@ -89,7 +95,7 @@ def _kept(probabilities: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor
         kept = kept[: max(1, int((before < sampling.top_p * _mass(kept, sampling)).sum()))]
     if sampling.min_p > 0.0:
         kept = kept[: max(1, int((kept >= sampling.min_p * kept[0]).sum()))]
-    return kept, tokens
+    return kept, tokens[: kept.shape[0]]
 
 
 def _mass(kept: torch.Tensor, sampling: Sampling) -> float:
