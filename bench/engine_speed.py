@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -149,13 +150,13 @@ def _prefill(driver: Driver, plain: torch.nn.Module, rounds: int) -> dict[str, f
     times: dict[str, list[float]] = {"plain_forward_s": [], "cold_prefill_s": [], "warm_turn_s": []}
     for _ in range(rounds):
         tokens = driver.prompt(COLD_TOKENS + WARM_TOKENS)
-        times["plain_forward_s"].append(_timed(lambda tokens=tokens: _forward(plain, tokens[:COLD_TOKENS])))
+        times["plain_forward_s"].append(_timed(partial(_forward, plain, tokens[:COLD_TOKENS])))
         driver.start(0, tokens[:COLD_TOKENS])
-        times["cold_prefill_s"].append(_timed(lambda: driver.read(0, 0, COLD_TOKENS)))
+        times["cold_prefill_s"].append(_timed(partial(driver.read, 0, 0, COLD_TOKENS)))
         driver.end(0)
         driver.start(0, tokens)
         end = COLD_TOKENS + WARM_TOKENS
-        times["warm_turn_s"].append(_timed(lambda end=end: driver.read(0, COLD_TOKENS, end)))
+        times["warm_turn_s"].append(_timed(partial(driver.read, 0, COLD_TOKENS, end)))
         driver.end(0)
     return {name: statistics.median(values) for name, values in times.items()}
 
@@ -174,8 +175,8 @@ def _decode(driver: Driver, context: int, rounds: int) -> dict[str, float]:
     together: list[float] = []
     position = context
     for _ in range(rounds * DECODE_STEPS):
-        together.append(_timed(lambda position=position: driver.decode(range(TOGETHER), position)))
-        alone.append(_timed(lambda position=position: driver.decode(range(TOGETHER, TOGETHER + 1), position)))
+        together.append(_timed(partial(driver.decode, range(TOGETHER), position)))
+        alone.append(_timed(partial(driver.decode, range(TOGETHER, TOGETHER + 1), position)))
         position += 1
     for slot in range(TOGETHER + 1):
         driver.end(slot)

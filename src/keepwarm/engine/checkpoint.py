@@ -144,9 +144,9 @@ def _check_architecture(folder: Path, config: Mapping[str, Any]) -> str:
 
 def _check_rope(folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse rotary kinds whose angles depend on a batch's longest sequence: cached KV would be wrong."""
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    nested = [rope, *(value for value in rope.values() if isinstance(value, dict))]
-    for part in nested:
+    ropes = [rope for key in ("rope_parameters", "rope_scaling") if isinstance(rope := config.get(key), dict)]
+    nested = [value for rope in ropes for value in rope.values() if isinstance(value, dict)]
+    for part in ropes + nested:
         kind = part.get("rope_type", part.get("type"))
         if kind in _BATCH_DEPENDENT_ROPE:
             raise BadModel(f"{folder}: rope type {kind} in config.json is not supported")

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from keepwarm.core.errors import BadModel
-from keepwarm.engine.attention import ATTENTION_NAME
+from keepwarm.engine.attention import ATTENTION_NAME, register_attention
 from keepwarm.engine.checkpoint import CheckpointSpec
 from keepwarm.engine.gguf_families import FAMILIES, ROPE_FACTORS_TENSOR, GgufFamily, config_from_gguf
 from keepwarm.engine.gguf_file import GgufHeader, TensorEntry, read_gguf_header
@@ -27,6 +27,7 @@ def load_model(spec: CheckpointSpec, dtype: torch.dtype, *, attention: str = ATT
 
     `attention` is a name `transformers` knows; tests compare ours with "sdpa".
     """
+    register_attention()
     with _quiet_transformers():
         if spec.kind == "gguf":
             model = _load_gguf(spec.path, dtype, attention)

@@ -24,7 +24,7 @@ from keepwarm.core.step import (
     StepPlan,
     StepResult,
 )
-from keepwarm.engine.attention import ATTENTION_NAME, NothingLeftToCompute, register_attention
+from keepwarm.engine.attention import ATTENTION_NAME, NothingLeftToCompute
 from keepwarm.engine.checkpoint import CheckpointSpec, inspect_checkpoint
 from keepwarm.engine.fast_layers import use_fast_layers
 from keepwarm.engine.kv_pools import KvPools, LayerShape
@@ -56,7 +56,6 @@ def build_torch_executor(settings: EngineSettings) -> tuple[Executor, str]:
     _check_settings(settings)
     num_threads = settings.num_threads or usable_cores()
     torch.set_num_threads(num_threads)
-    register_attention()
     dtype = _DTYPES[settings.dtype]
     model = load_model(spec, dtype)
     with torch.inference_mode():
