@@ -4,7 +4,7 @@
 #   make demo        a few agents against it: cold and warm turns, and a verdict
 #   make test        the tests (SLOW=1: those that take minutes too; ARGS="-k …" passes flags on)
 #   make check       format, lint, types, import contracts
-#   make bench       the benchmarks
+#   make bench       the benchmarks, one after the other (BENCHES="turns" picks)
 #   make install     set-up alone
 #   make docs        write the generated part of docs/ anew
 #   make clean       remove .venv and what tools left behind
@@ -22,6 +22,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 PACKAGES_STAMP = $(VENV)/.packages-installed
 MODEL_STAMP = $(VENV)/.model-installed
 STAMPS = $(PACKAGES_STAMP) $(MODEL_STAMP)
+BENCHES ?= $(filter-out __init__ serving,$(basename $(notdir $(wildcard bench/*.py))))
 CODE = $(wildcard src tests bench)
 
 .DEFAULT_GOAL = help
@@ -70,7 +71,7 @@ format: $(STAMPS)
 	$(BIN)/ruff check --fix $(CODE)
 
 bench: $(STAMPS)
-	$(BIN)/python -m bench $(ARGS)
+	@set -e; for name in $(BENCHES); do echo "== bench.$$name"; $(BIN)/python -m bench.$$name $(ARGS); done
 
 docs: $(STAMPS)
 	$(BIN)/python -m keepwarm.cli.reference docs/settings.md

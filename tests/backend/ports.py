@@ -18,6 +18,8 @@ from keepwarm.core.sampling import GREEDY
 KEY = bytes(range(32))
 PATIENCE_S = 20.0
 """No test waits for anything longer than this."""
+LONG_TOKENS = 50_000
+"""Output of a turn that is still under way whenever a test looks: seconds of scripted steps."""
 
 QUICK = RankLimits(
     start_limit_s=PATIENCE_S,
@@ -34,10 +36,10 @@ def scripted_settings(**changes: object) -> BackendSettings:
         "socket_path": "/unused",
         "data_dir": "/unused",
         "engine": "scripted",
-        "max_model_len": 512,
+        "max_model_len": 65_536,
         "max_num_seqs": 4,
         "max_num_batched_tokens": 64,
-        "device_cache_gb": 0.01,
+        "device_cache_gb": 1.0,
     }
     return BackendSettings(**(values | changes))  # type: ignore[arg-type]
 

@@ -10,16 +10,14 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from keepwarm.backend.rank_port import RankEvent
-from keepwarm.backend.words import AnswerReader
+from keepwarm.backend.words import TurnWords
 from keepwarm.chat.events import (
     Accepted,
     Admitted,
     ChatEvent,
-    Delta,
     Failed,
     Finished,
     StopReason,
-    TextDelta,
     Timings,
     Usage,
 )
@@ -48,23 +46,18 @@ class Answer:
     def __init__(
         self,
         *,
-        num_prompt_tokens: int,
+        words: TurnWords,
         limit: OutputLimit,
-        reader: AnswerReader,
         received_at_s: float,
         clock: Callable[[], float],
     ) -> None:
-        self._num_prompt_tokens = num_prompt_tokens
+        self._words = words
         self._limit = limit
-        self._reader = reader
         self._received_at_s = received_at_s
         self._clock = clock
         self._cached_tokens = 0
         self._admitted_s = 0.0
         self._first_token_s: float | None = None
-        self._sent_text: list[str] = []
-        self.output_tokens: list[int] = []
-        """What the client's text is made of: tokens after a stop string are not among them."""
         self.outcome: StopReason | str | None = None
         """Why it ended, or an error's code; None while it goes on."""
 
@@ -74,17 +67,12 @@ class Answer:
         return self.outcome is not None
 
     @property
-    def sent_text(self) -> str:
-        return "".join(self._sent_text)
-
-    @property
     def cut_at(self) -> int | None:
         """The rank must stop after so many tokens: a stop string was met."""
-        match = self._reader.stop_match
-        return None if match is None else match.num_output_tokens
+        return None if self._words.stop_string is None else self._words.num_output_tokens
 
     def accepted(self) -> Accepted:
-        return Accepted(prompt_tokens=self._num_prompt_tokens)
+        return Accepted(prompt_tokens=len(self._words.prompt))
 
     def take(self, events: Sequence[RankEvent]) -> list[ChatEvent]:
         """What the client is told of them; what comes after the end is ignored."""
@@ -93,6 +81,10 @@ class Answer:
             if not self.has_ended:
                 told += self._take_one(event)
         return told
+
+    def remember(self) -> None:
+        """Keep what its client got; once, at the end or when the client is gone."""
+        self._words.remember()
 
     def _take_one(self, event: RankEvent) -> Sequence[ChatEvent]:
         match event:
@@ -110,20 +102,17 @@ class Answer:
     def _take_tokens(self, event: rank_messages.Tokens) -> Sequence[ChatEvent]:
         if self._first_token_s is None:
             self._first_token_s = self._age_s()
-        self.output_tokens += event.tokens
-        deltas = self._noting_text(self._reader.add(event.tokens, event.logprobs))
-        match = self._reader.stop_match
-        if match is None:
+        deltas = self._words.add(event.tokens, event.logprobs)
+        if self._words.stop_string is None:
             return deltas
-        del self.output_tokens[match.num_output_tokens :]
-        return (*deltas, self._finish("stop_string", match.stop_string))
+        return (*deltas, self._finish("stop_string"))
 
     def _take_end(self, event: rank_messages.Ended) -> Sequence[ChatEvent]:
         match event.reason:
             case "stop":
-                return (*self._noting_text(self._reader.finish()), self._finish("end"))
+                return (*self._words.finish(), self._finish("end"))
             case "length":
-                return (*self._noting_text(self._reader.finish()), self._finish(self._limit.reached_reason))
+                return (*self._words.finish(), self._finish(self._limit.reached_reason))
             case "aborted":  # not by its client, who listens no more
                 error = to_wire(NotReady("the backend is shutting down"))
             case "failed":
@@ -133,24 +122,20 @@ class Answer:
         self.outcome = error.code
         return (Failed(error=error),)
 
-    def _finish(self, reason: StopReason, stop_string: str | None = None) -> Finished:
+    def _finish(self, reason: StopReason) -> Finished:
         self.outcome = reason
         return Finished(
             reason=reason,
-            stop_string=stop_string,
+            stop_string=self._words.stop_string,
             usage=Usage(
-                prompt_tokens=self._num_prompt_tokens,
+                prompt_tokens=len(self._words.prompt),
                 cached_tokens=self._cached_tokens,
-                output_tokens=len(self.output_tokens),
+                output_tokens=self._words.num_output_tokens,
             ),
             timings=Timings(
                 admitted_s=self._admitted_s, first_token_s=self._first_token_s, total_s=self._age_s()
             ),
         )
-
-    def _noting_text(self, deltas: Sequence[Delta]) -> Sequence[Delta]:
-        self._sent_text += [delta.text for delta in deltas if isinstance(delta, TextDelta)]
-        return deltas
 
     def _age_s(self) -> float:
         return self._clock() - self._received_at_s

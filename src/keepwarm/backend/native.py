@@ -1,7 +1,7 @@
 """The front of one replica with our own engine: text in, tokens to the rank, text out.
 
-Owns the requests between their receipt and their end. Tokenising runs in one thread beside the
-event loop, so that a long prompt holds nobody's stream up. Knows no process and no device.
+Owns the requests between their receipt and their end. Tokenising runs in threads beside
+the event loop, so that a long prompt holds nobody's stream up. Knows no process and no device.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from keepwarm.backend.answer import Answer, OutputLimit
 from keepwarm.backend.rank_metrics import metrics_text
 from keepwarm.backend.rank_port import RankEvent, RankPort
 from keepwarm.backend.settings import BackendSettings
-from keepwarm.backend.words import Words
+from keepwarm.backend.words import TurnWords, Words
 from keepwarm.chat.events import ChatEvent
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest, ReplicaDescription
 from keepwarm.contract.backend import Backend
 from keepwarm.core.errors import BadRequest, ContextTooLong, NotReady
 from keepwarm.core.hashing import BlockHasher, join_hashes, root_hash
-from keepwarm.core.ids import RequestId, TenantId, TokenIds, token_ids
+from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.rank_messages import Ready, Submit
 
 logger = logging.getLogger(__name__)
+
+_NUM_WORD_THREADS = 2
+"""A short prompt need not wait for a long one; more would only share the interpreter's lock."""
 
 _Result = TypeVar("_Result")
 
@@ -60,14 +63,14 @@ class NativeBackend(Backend):
         self._naming = naming
         self._clock = clock
         self._words: Words | None = None
-        self._word_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="words")
+        self._word_threads = ThreadPoolExecutor(_NUM_WORD_THREADS, thread_name_prefix="words")
         self._open: set[RequestId] = set()
         self._outcomes: Counter[str] = Counter()
 
     async def setup(self) -> None:
         rank = asyncio.create_task(self._rank.start(), name="rank start")
         try:
-            self._words = await self._in_word_thread(self._load_words)
+            self._words = await self._in_thread(self._load_words)
             await rank
         finally:
             rank.cancel()
@@ -82,8 +85,10 @@ class NativeBackend(Backend):
         self._open.add(request.request_id)
         answer: Answer | None = None
         try:
-            turn = await self._in_word_thread(lambda: self._make_turn(request))
-            answer = self._new_answer(request, turn, received_at_s)
+            turn = await self._in_thread(lambda: self._make_turn(request))
+            answer = Answer(
+                words=turn.words, limit=turn.limit, received_at_s=received_at_s, clock=self._clock
+            )
             yield answer.accepted()
             mailbox = _Mailbox()
             self._rank.submit(turn.submit, mailbox.put)
@@ -91,6 +96,8 @@ class NativeBackend(Backend):
                 told = answer.take(await mailbox.take())
                 if answer.cut_at is not None:
                     self._rank.cut(request.request_id, answer.cut_at)
+                if answer.has_ended:
+                    answer.remember()  # before anybody can send it back
                 for event in told:
                     yield event
         finally:
@@ -98,7 +105,7 @@ class NativeBackend(Backend):
 
     async def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         words = self._loaded_words()
-        return len(await self._in_word_thread(lambda: words.render(tenant, chat)))
+        return await self._in_thread(lambda: words.count_tokens(tenant, chat))
 
     def describe(self) -> ReplicaDescription:
         ready = self._ready()
@@ -116,21 +123,13 @@ class NativeBackend(Backend):
 
     async def close(self) -> None:
         await self._rank.close()
-        self._word_thread.shutdown(wait=False, cancel_futures=True)
-
-    def _new_answer(self, request: ChatRequest, turn: _PreparedTurn, received_at_s: float) -> Answer:
-        return Answer(
-            num_prompt_tokens=turn.num_prompt_tokens,
-            limit=turn.limit,
-            reader=self._loaded_words().read_answer(request),
-            received_at_s=received_at_s,
-            clock=self._clock,
-        )
+        self._word_threads.shutdown(wait=False, cancel_futures=True)
 
     def _make_turn(self, request: ChatRequest) -> _PreparedTurn:
-        """Render and name the blocks; runs in the word thread. Raises `ContextTooLong`."""
+        """Render and name the blocks; runs in a thread. Raises `BadRequest`, `ContextTooLong`."""
         words, ready = self._loaded_words(), self._ready()
-        tokens = words.render(request.tenant, request.chat)
+        turn_words = words.open_turn(request)
+        tokens = turn_words.prompt
         num_tokens, context_tokens = len(tokens), _context_tokens(ready)
         if num_tokens >= context_tokens:  # one that fills it to the last leaves no room for an answer
             raise ContextTooLong(tokens=num_tokens, limit=min(context_tokens, num_tokens - 1))
@@ -147,26 +146,21 @@ class NativeBackend(Backend):
             sampling=request.sampling,
             use_cache=request.use_cache and self._settings.prefix_cache,
         )
-        return _PreparedTurn(submit=submit, num_prompt_tokens=num_tokens, limit=limit)
+        return _PreparedTurn(words=turn_words, submit=submit, limit=limit)
 
     def _leave(self, request: ChatRequest, answer: Answer | None) -> None:
-        """The last of a request, however it ended: the rank stops, what it said is remembered."""
+        """The last of a request, however it ended."""
         self._open.discard(request.request_id)
-        if answer is None or not answer.has_ended:
-            self._rank.abort(request.request_id)
-        self._outcomes["aborted" if answer is None or answer.outcome is None else answer.outcome] += 1
-        if answer is not None and answer.sent_text:
-            text, tokens = answer.sent_text, token_ids(answer.output_tokens)
-            self._word_thread.submit(self._remember, request, text, tokens)
+        if answer is not None and answer.has_ended:
+            self._outcomes[answer.outcome or ""] += 1
+            return
+        self._rank.abort(request.request_id)
+        if answer is not None:
+            answer.remember()
+        self._outcomes["aborted"] += 1
 
-    def _remember(self, request: ChatRequest, text: str, tokens: TokenIds) -> None:
-        try:
-            self._loaded_words().remember(request.tenant, text, tokens)
-        except Exception:  # the top of a thread's job
-            logger.exception("request %s: its answer could not be remembered", request.request_id)
-
-    async def _in_word_thread(self, job: Callable[[], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._word_thread, job)
+    async def _in_thread(self, job: Callable[[], _Result]) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._word_threads, job)
 
     def _loaded_words(self) -> Words:
         if self._words is None:
@@ -181,8 +175,8 @@ class NativeBackend(Backend):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _PreparedTurn:
+    words: TurnWords
     submit: Submit
-    num_prompt_tokens: int
     limit: OutputLimit
 
 

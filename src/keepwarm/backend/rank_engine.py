@@ -89,13 +89,19 @@ class RankEngine:
         while self._scheduler.has_work and len(self._in_flight) < self._max_steps_in_flight:
             plan = self._scheduler.plan(self._clock())
             self._in_flight.append(self._executor.submit(plan))
-            if not plan.works:  # planning again would give the same until something is committed
-                self._commit_oldest()
-                return bool(self._in_flight)
+            if not plan.works:  # nor would another plan have any until everything is committed
+                return self._commit_all()
         if not self._in_flight:
             return False
         self._commit_oldest()
         return True
+
+    def _commit_all(self) -> bool:
+        """Whether anything but the last, which is empty, was in flight."""
+        num_with_work = len(self._in_flight) - 1
+        while self._in_flight:
+            self._commit_oldest()
+        return num_with_work > 0
 
     def _commit_oldest(self) -> None:
         self._in_flight.popleft()

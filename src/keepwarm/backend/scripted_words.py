@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from keepwarm.backend.words import StopMatch
 from keepwarm.chat.events import Delta, LogprobOf, TextDelta, TokenReport
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest
@@ -23,61 +22,65 @@ class ByteWords:
 
     stop_tokens: tuple[int, ...] = (_END_OF_TEXT,)
 
-    def render(self, tenant: TenantId, chat: Chat) -> TokenIds:
-        parts = [f"{message.role}: {message.text()}\n" for message in chat.messages]
-        if chat.tools:
-            parts.insert(0, msgspec.json.encode(chat.tools).decode())
-        return token_ids(list("".join([*parts, "assistant: "]).encode()))
+    def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
+        return len(_render(chat))
 
-    def read_answer(self, request: ChatRequest) -> ByteAnswerReader:
-        return ByteAnswerReader(request.stop, with_logprobs=request.sampling.num_logprobs is not None)
-
-    def remember(self, tenant: TenantId, text: str, tokens: TokenIds) -> None:
-        """Bytes need no memory: the same text is the same tokens."""
+    def open_turn(self, request: ChatRequest) -> ByteTurnWords:
+        with_logprobs = request.sampling.num_logprobs is not None
+        return ByteTurnWords(
+            token_ids(list(_render(request.chat))), request.stop, with_logprobs=with_logprobs
+        )
 
 
-class ByteAnswerReader:
+def _render(chat: Chat) -> bytes:
+    lines = [f"{message.role}: {message.text()}\n" for message in chat.messages]
+    if chat.tools:
+        lines.insert(0, msgspec.json.encode(chat.tools).decode() + "\n")
+    return "".join([*lines, "assistant: "]).encode(errors="replace")
+
+
+class ByteTurnWords:
     """Bytes that are no UTF-8 become U+FFFD."""
 
-    def __init__(self, stops: Sequence[str], *, with_logprobs: bool) -> None:
+    def __init__(self, prompt: TokenIds, stops: Sequence[str], *, with_logprobs: bool) -> None:
+        self.prompt = prompt
         self._stops = stops
         self._with_logprobs = with_logprobs
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._held = ""
-        self._num_tokens = 0
         self._reports: list[TokenReport] = []
-        self.stop_match: StopMatch | None = None
+        self.num_output_tokens = 0
+        self.stop_string: str | None = None
 
     def add(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Sequence[Delta]:
         safe = ""
         for token, logprob in itertools.zip_longest(tokens, logprobs):
-            self._num_tokens += 1
+            if self.stop_string is not None:
+                break
+            self.num_output_tokens += 1
             if self._with_logprobs and logprob is not None:
                 self._reports.append(_report(token, logprob))
             self._held += self._decoder.decode(bytes([token]))
             safe += self._release()
-            if self.stop_match is not None:
-                break
         return self._delta(safe)
 
     def finish(self) -> Sequence[Delta]:
         return self._delta(self._held + self._decoder.decode(b"", final=True))
 
+    def remember(self) -> None:
+        """The same text is the same bytes: nothing to keep."""
+
     def _release(self) -> str:
         """Text that is out of every stop string's reach."""
         for stop in self._stops:
             if (at := self._held.find(stop)) >= 0:
-                self.stop_match = StopMatch(stop_string=stop, num_output_tokens=self._num_tokens)
+                self.stop_string = stop
                 return self._held[:at]
-        keep = max(
-            (n for stop in self._stops for n in range(len(stop)) if self._ends_with(stop[:n])), default=0
-        )
-        cut = len(self._held) - keep
+        beginnings = (stop[:length] for stop in self._stops for length in range(1, len(stop)))
+        num_held = max((len(part) for part in beginnings if self._held.endswith(part)), default=0)
+        cut = len(self._held) - num_held
         safe, self._held = self._held[:cut], self._held[cut:]
         return safe
-
-    def _ends_with(self, beginning: str) -> bool:
-        return self._held.endswith(beginning)
 
     def _delta(self, text: str) -> Sequence[Delta]:
         if not text:

@@ -6,7 +6,6 @@ A seam, so that everything around it runs without a tokenizer's files.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from keepwarm.chat.events import Delta
@@ -16,40 +15,43 @@ from keepwarm.core.ids import TenantId, TokenIds
 from keepwarm.core.sampling import TokenLogprobs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopMatch:
-    """A stop string came after `num_output_tokens` tokens, the last of which completed it."""
+class TurnWords(Protocol):
+    """One turn: its prompt, then the tokens of its answer in order."""
 
-    stop_string: str
-    num_output_tokens: int
-
-
-class AnswerReader(Protocol):
-    """One answer's tokens, in order, into what its client is sent. Lives on the event loop."""
+    @property
+    def prompt(self) -> TokenIds:
+        """Generation prompt included."""
 
     def add(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Sequence[Delta]:
         """What may be sent now: whole characters that no stop string can begin with."""
 
     @property
-    def stop_match(self) -> StopMatch | None:
-        """Set by the `add` that met a stop string; nothing is added afterwards."""
+    def stop_string(self) -> str | None:
+        """The one that was met; tokens added afterwards are ignored."""
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens of the answer so far, up to and with the one that completed a stop string."""
 
     def finish(self) -> Sequence[Delta]:
-        """What was held back. Called once, where no stop string matched."""
+        """What was held back. Called once, where the answer ended by itself."""
+
+    def remember(self) -> None:
+        """Keep the ids of what was sent, so that the same ids stand for it when it comes back.
+
+        Called once, last; also for an answer that was cut or whose client went away.
+        """
 
 
 class Words(Protocol):
-    """One model's tokenizer and template. `render` and `remember` are called from one thread."""
+    """One model's tokenizer and template. Threads share it."""
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:
         """Ids that end an answer."""
 
-    def render(self, tenant: TenantId, chat: Chat) -> TokenIds:
-        """The prompt, generation prompt included. Raises `BadRequest`."""
+    def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
+        """Of the prompt, generation prompt included. Raises `BadRequest`."""
 
-    def read_answer(self, request: ChatRequest) -> AnswerReader:
-        """For the answer to this request."""
-
-    def remember(self, tenant: TenantId, text: str, tokens: TokenIds) -> None:
-        """These tokens were generated for an answer of this text: the same ids next time."""
+    def open_turn(self, request: ChatRequest) -> TurnWords:
+        """Renders and tokenises: pure CPU, for a thread. Raises `BadRequest`."""

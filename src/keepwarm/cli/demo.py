@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -33,6 +33,10 @@ class DemoOptions:
     max_tokens: Annotated[
         int, number(int, "--max-tokens", help="Tokens an answer may have.", env=False, least=1, most=4096)
     ] = 24
+    engine: Annotated[
+        Literal["torch", "scripted"],
+        option("--engine", help="scripted: made-up tokens, for tests.", env=False, hidden=True),
+    ] = "torch"
     json: Annotated[
         str | None,
         option(

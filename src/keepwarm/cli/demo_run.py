@@ -14,7 +14,7 @@ from keepwarm import __version__
 from keepwarm.cli.data_dir import keys_file
 from keepwarm.cli.demo import DemoOptions
 from keepwarm.cli.demo_tables import LinePerTurn, print_verdict
-from keepwarm.cli.output import console_beside, start_logging, write_json
+from keepwarm.cli.output import console_beside, print_backend_trouble, start_logging, write_json
 from keepwarm.cli.serve_settings import ServeSettings
 from keepwarm.cli.serving import RunningServer, running_server
 from keepwarm.control.keys import FileKeys
@@ -40,9 +40,11 @@ async def _serve_and_drive(options: DemoOptions, console: Console) -> DemoReport
         data_dir = Path(folder)
         keys = FileKeys(keys_file(data_dir))
         secret, _ = keys.create("demo")
-        settings = ServeSettings(port=0, model=options.model)
-        console.print("loading the model …", style="dim")
-        async with running_server(settings, data_dir=data_dir, keys=keys) as server:
+        settings = ServeSettings(port=0, model=options.model, engine=options.engine)
+        console.print("starting …", style="dim")
+        async with running_server(
+            settings, data_dir=data_dir, keys=keys, on_backend_log=print_backend_trouble
+        ) as server:
             console.print(f"{server.replica.model} answers at {server.url}", style="dim")
             return await _drive(options, server, secret, console)
 

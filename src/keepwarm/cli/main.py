@@ -44,6 +44,7 @@ app = typer.Typer(
     name="keepwarm",
     cls=_LazyGroup,
     add_completion=False,
+    pretty_exceptions_enable=False,  # a traceback of ours belongs in a log, whole and plain
     rich_markup_mode=None,  # its tables cut long option names off
 )
 

@@ -39,5 +39,18 @@ def write_json(document: bytes, target: str) -> None:
 
 def start_logging(level: str) -> None:
     """One line a record on standard error."""
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s  %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each internal request otherwise
+    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for chatty in ("httpx", "uvicorn"):  # a line for each internal request, and for its own start
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def print_backend_line(line: str) -> None:
+    """A line of the backend's log, as it wrote it; not its last word, which becomes our own error."""
+    if not line.startswith("error: "):
+        sys.stderr.write(f"{line}\n")
+
+
+def print_backend_trouble(line: str) -> None:
+    """The same, for those who want to hear of nothing else: what is not of level INFO."""
+    if " INFO " not in line:
+        print_backend_line(line)

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from keepwarm.cli.client_environment import claude_code_environment, context_warning
 from keepwarm.cli.data_dir import keys_file, resolve_data_dir
-from keepwarm.cli.output import console_beside, start_logging, write_json
+from keepwarm.cli.output import console_beside, print_backend_line, start_logging, write_json
 from keepwarm.cli.serve_settings import ServeSettings
 from keepwarm.cli.serving import RunningServer, running_server
 from keepwarm.cli.settings_command import refuse_unknown_variables
@@ -40,8 +40,10 @@ async def _serve_until_stopped(settings: ServeSettings) -> None:
     keys = FileKeys(keys_file(data_dir))
     signals = _Signals()
     try:
-        console.print("loading the model …", style="dim")
-        async with running_server(settings, data_dir=data_dir, keys=keys) as server:
+        console.print("starting …", style="dim")
+        async with running_server(
+            settings, data_dir=data_dir, keys=keys, on_backend_log=print_backend_line
+        ) as server:
             new_key = None if keys.list() else keys.create("first start")[0]
             announce(console, server, new_key)
             if settings.json is not None:
@@ -52,7 +54,7 @@ async def _serve_until_stopped(settings: ServeSettings) -> None:
     except asyncio.CancelledError:
         if not signals.stop.is_set():
             raise  # not ours
-        console.print("stopped while loading", style="dim")
+        console.print("stopped while starting", style="dim")
     finally:
         signals.close()
 

@@ -124,6 +124,8 @@ class FileKeys:
             stat = self._path.stat()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise BadSetting(f"keys file {self._path}: {error.strerror or error}") from error
         return stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
 
     def _read(self) -> tuple[KeyRecord, ...]:

@@ -15,6 +15,7 @@ from keepwarm.dialects.errors import BadField
 T = TypeVar("T")
 
 _SHOWN_CHARACTERS = 60
+_HUGE = 2**31 - 1
 _top_level = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _BOOL = msgspec.json.Decoder(bool)
 _INT = msgspec.json.Decoder(int)
@@ -80,7 +81,7 @@ class JsonBody:
         return value
 
     def integer(self, name: str, *, low: int, high: int | None = None) -> int | None:
-        """An integer with low <= integer <= high."""
+        """An integer with low <= integer <= high; without `high`, beyond all use is as good as huge."""
         value = self.optional(name, _INT)
         if value is None:
             return None
@@ -88,7 +89,7 @@ class JsonBody:
             raise BadField(name, f"must be at least {low}, got {value}")
         if high is not None and not low <= value <= high:
             raise BadField(name, f"must be between {low} and {high}, got {value}")
-        return value
+        return value if high is not None else min(value, _HUGE)
 
     def unknown(self, also_known: Collection[str]) -> list[str]:
         """Names of fields that nobody asked for and that are not among `also_known`."""
@@ -99,6 +100,16 @@ def shown(value: Any) -> str:
     """A value for an error message, cut short."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+
+
+def portable(arguments: dict[str, Any]) -> dict[str, Any] | str:
+    """A call's arguments as they travel between processes. Integers beyond 64 bits do not: such
+    arguments stay JSON text, so that a call the model once made never bricks its conversation."""
+    try:
+        msgspec.msgpack.encode(arguments)
+    except OverflowError:
+        return msgspec.json.encode(arguments).decode()
+    return arguments
 
 
 def one_of(field: str, value: str, allowed: Sequence[str]) -> BadField:
@@ -132,6 +143,9 @@ def _decode_field(name: str, piece: bytes, decoder: msgspec.json.Decoder[T]) -> 
     except msgspec.ValidationError as error:
         raise _wrong_field(name, piece, str(error)) from error
     except msgspec.DecodeError as error:
+        mended = _mend_surrogates(piece)
+        if mended != piece:
+            return _decode_field(name, mended, decoder)
         raise BadField(name, f"not valid JSON: {error}") from error
     except RecursionError as error:
         raise BadField(name, "nested too deeply") from error

@@ -1,7 +1,10 @@
 """Draws the next token from a row of logits. Knows no sequences and no blocks.
 
-A draw is one uniform number put through the inverse of the cumulative distribution. The number comes
-from (seed, token position) alone, so it is the same whatever runs beside it and after a preemption.
+A draw is an exponential race: token i arrives after e_i / p_i, and the first one wins. The e_i come
+from (seed, token position) alone, so a draw is the same whatever runs beside it and after a
+preemption, and a last-digit difference of the logits (a cached prefix, another batch) moves a winner
+only where two arrive together. Inverting a cumulated distribution would move it far more often.
+Source: exponential clocks, the same law as the Gumbel-max trick.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from keepwarm.core.errors import InvariantBroken
@@ -55,10 +59,11 @@ def draw_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> list[DrawnToken]
     return drawn
 
 
-def uniform(seed: int, position: int) -> float:
-    """The number in [0, 1) that chooses token `position` of a request with this seed."""
-    key = [seed % (1 << SEED_BITS), position]
-    return float(np.random.Generator(np.random.Philox(key=np.array(key, dtype=np.uint64))).random())
+def race_times(seed: int, position: int, vocab_size: int) -> npt.NDArray[np.float32]:
+    """Standard exponential numbers, (vocab_size,), that choose token `position` under this seed."""
+    key = np.array([seed % (1 << SEED_BITS), position], dtype=np.uint64)
+    times = np.random.Generator(np.random.Philox(key=key)).standard_exponential(vocab_size, dtype=np.float32)
+    return np.maximum(times, np.finfo(np.float32).tiny)
 
 
 def _draw(logits: torch.Tensor, draw: Draw) -> int:
@@ -66,11 +71,16 @@ def _draw(logits: torch.Tensor, draw: Draw) -> int:
     sampling = draw.sampling
     # Shifted first: a tiny temperature would overflow what is not the best token's difference.
     probabilities = torch.softmax((logits - logits.max()) / max(sampling.temperature, 1e-6), dim=-1)
-    number = uniform(draw.seed, draw.position)
+    times = race_times(draw.seed, draw.position, probabilities.shape[0])
     if sampling.top_k <= 0 and sampling.top_p >= 1.0 and sampling.min_p <= 0.0:
-        return _invert(probabilities, number)
+        return _first(probabilities, times)
     kept, tokens = _kept(probabilities, sampling)
-    return int(tokens[_invert(kept, number)])
+    return int(tokens[_first(kept, times[tokens.numpy()])])
+
+
+def _first(weights: torch.Tensor, times: npt.NDArray[np.float32]) -> int:
+    """Who arrives first; in numpy, since the work is too small to share between threads."""
+    return int(np.argmax(weights.numpy() / times))
 
 
 def _kept(probabilities: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor, torch.Tensor]:
@@ -85,7 +95,7 @@ def _kept(probabilities: torch.Tensor, sampling: Sampling) -> tuple[torch.Tensor
         kept = kept[: max(1, int((before < sampling.top_p * _mass(kept, sampling)).sum()))]
     if sampling.min_p > 0.0:
         kept = kept[: max(1, int((kept >= sampling.min_p * kept[0]).sum()))]
-    return kept, tokens
+    return kept, tokens[: kept.shape[0]]
 
 
 def _mass(kept: torch.Tensor, sampling: Sampling) -> float:
@@ -98,13 +108,6 @@ def _looked_far_enough(kept: torch.Tensor, sampling: Sampling) -> bool:
     by_top_p = sampling.top_p < 1.0 and float(kept.sum()) >= sampling.top_p
     by_min_p = sampling.min_p > 0.0 and float(kept[-1]) < sampling.min_p * float(kept[0])
     return by_top_p or by_min_p
-
-
-def _invert(weights: torch.Tensor, number: float) -> int:
-    """The index whose stretch of the cumulated weights holds `number` of their sum; never one of weight 0."""
-    cumulated = weights.double().cumsum(0)
-    index = int(torch.searchsorted(cumulated, number * float(cumulated[-1]), right=True))
-    return min(index, int(torch.searchsorted(cumulated, float(cumulated[-1]))))
 
 
 def _logprobs(logits: torch.Tensor, token: int, num_top: int | None) -> TokenLogprobs | None:

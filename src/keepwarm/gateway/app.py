@@ -54,6 +54,10 @@ class Gateway:
         """Refuse new turns; return once the open ones ended. After `limit_s` they are ended."""
         await self._turns.drain(limit_s)
 
+    def end_answers(self) -> None:
+        """End every open answer now, with its dialect's error event."""
+        self._turns.end_all()
+
     def _routes(self) -> Sequence[BaseRoute]:
         turns, pages = self._turns, self._pages
         messages = partial(turns.answer, dialect=anthropic)

@@ -126,6 +126,7 @@ class Call:
             async with asyncio.timeout(wait_s):
                 message = await self._receive()
         except TimeoutError as error:
+            self._body_ended = True  # as far as we are concerned
             raise BadRequest(f"the body stopped arriving for {wait_s:g} s") from error
         if message["type"] == "http.disconnect":
             raise ClientGone("client_gone")

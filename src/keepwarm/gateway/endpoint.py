@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from starlette.types import Receive, Scope, Send
 
-from keepwarm.core.errors import InvariantBroken, KeepwarmError
+from keepwarm.core.errors import BadRequest, InvariantBroken, KeepwarmError
 from keepwarm.core.principal import Principal
 from keepwarm.dialects import anthropic, openai_chat
 from keepwarm.dialects.dialect import Dialect
@@ -56,6 +56,8 @@ class Endpoint:
         except KeepwarmError as error:
             log_if_ours(error, call.record.request_id)
             await self._fail(call, error)
+        except RecursionError:
+            await self._fail(call, BadRequest("the body is nested too deeply"))
         except ClientGone:
             raise
         except Exception:

@@ -13,7 +13,14 @@ from keepwarm.chat.events import ChatEvent, Failed, Finished
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest, ReplicaDescription
 from keepwarm.chat.wire import MEDIA_TYPE, EventDecoder, encode_request
-from keepwarm.core.errors import ErrorOnWire, InvariantBroken, KeepwarmError, ReplicaLost, from_wire
+from keepwarm.core.errors import (
+    BadRequest,
+    ErrorOnWire,
+    InvariantBroken,
+    KeepwarmError,
+    ReplicaLost,
+    from_wire,
+)
 from keepwarm.core.ids import TenantId
 from keepwarm.gateway.http_connection import HttpConnection, connect, request_bytes
 from keepwarm.gateway.ports import AnswerClosed
@@ -64,7 +71,7 @@ class HttpReplica:
         return HttpAnswer(self._socket_path, self._timeouts, request)
 
     async def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
-        body = _encoder.encode(CountRequest(tenant=tenant, chat=chat))
+        body = _encoded(CountRequest(tenant=tenant, chat=chat))
         reply = await self._exchange("POST", "/count", body, self._timeouts.count_s)
         return _decoded(_count_decoder, reply).tokens
 
@@ -127,12 +134,12 @@ class HttpAnswer:
     async def _open(self) -> HttpConnection:
         if self._closed or self._request is None:
             raise AnswerClosed
+        body = _encoded(self._request)
         connection = await connect(self._socket_path, self._timeouts.connect_s)
         self._connection = connection
         if self._closed:
             connection.close()
             raise AnswerClosed
-        body = encode_request(self._request)
         self._request = None  # its texts are megabytes, and the answer may take minutes
         connection.send(request_bytes("POST", "/chat", body, MEDIA_TYPE))
         return connection
@@ -163,6 +170,13 @@ class HttpAnswer:
         except (InvariantBroken, msgspec.DecodeError) as error:
             raise ReplicaLost(f"the backend's stream cannot be read: {error}") from error
         return events
+
+
+def _encoded(request: ChatRequest | CountRequest) -> bytes:
+    try:
+        return encode_request(request) if isinstance(request, ChatRequest) else _encoder.encode(request)
+    except OverflowError as error:  # a tool's schema may hold any JSON
+        raise BadRequest("tools: an integer does not fit in 64 bits") from error
 
 
 async def _whole_body(connection: HttpConnection, path: str) -> bytes:

@@ -13,7 +13,8 @@ import uvicorn
 from keepwarm.gateway.app import Gateway
 
 _AFTER_DRAIN_S = 5
-_KEEP_ALIVE_S = 75
+_KEEP_ALIVE_S = 120
+"""An idle connection stays open this long: agents think for a minute between two turns."""
 
 
 class GatewayServer(uvicorn.Server):
@@ -25,6 +26,7 @@ class GatewayServer(uvicorn.Server):
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        self.is_up = asyncio.Event()
         drain_s = gateway.settings.drain_s
         super().__init__(
             uvicorn.Config(
@@ -43,6 +45,15 @@ class GatewayServer(uvicorn.Server):
     def stop(self) -> None:
         """Begin the shutdown. Safe to call from a signal handler of the loop, more than once."""
         self.should_exit = True
+
+    def cut_short(self) -> None:
+        """During the shutdown: wait no longer, end the answers that still run."""
+        self._gateway.end_answers()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then set `is_up`."""
+        await super().startup(sockets)
+        self.is_up.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:

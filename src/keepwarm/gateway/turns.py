@@ -82,9 +82,13 @@ class Turns:
                 await self._idle.wait()
         except TimeoutError:
             _LOG.warning("ending %d answers that are not complete", len(self._exchanges))
-            for exchange in tuple(self._exchanges):
-                exchange.interrupt(NotReady(_SHUTTING_DOWN))
+            self.end_all()
             await self._idle.wait()
+
+    def end_all(self) -> None:
+        """End every open answer now, with its dialect's error event."""
+        for exchange in tuple(self._exchanges):
+            exchange.interrupt(NotReady(_SHUTTING_DOWN))
 
     def _check_open(self, call: Call, model: str) -> None:
         served = (self._settings.model_name, ANY_MODEL)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from keepwarm.chat.messages import Image, Part, Reasoning, Text, ToolResult, ToolSpec, ToolUse
-from keepwarm.dialects.body import one_of, shown
+from keepwarm.dialects.body import one_of, portable, shown
 from keepwarm.dialects.errors import BadField
 
 SIGNATURE = "keepwarm"
@@ -54,6 +54,7 @@ _BLOCK_TYPES = (
     "tool_result",
     "server_tool_use",
 )
+_RESULT_TYPES = ("text", "image", "document", "search_result", "tool_reference")
 
 
 class PartReader:
@@ -120,12 +121,17 @@ class PartReader:
         )
 
     def _result_part(self, field: str, block: BlockIn) -> Text | Image | None:
-        if block.type == "tool_reference":
-            return self._referred(block)
-        part = self._part(field, block)
-        if part is None or isinstance(part, Text | Image):
-            return part
-        raise one_of(f"{field}.type", block.type, ("text", "image", "document", "tool_reference"))
+        match block.type:
+            case "tool_reference":
+                return self._referred(block)
+            case "text":
+                return Text(text=block.text) if block.text else None
+            case "image":
+                return _image(field, block)
+            case "document" | "search_result":
+                return _document(field, block)
+            case other:
+                raise one_of(f"{field}.type", other, _RESULT_TYPES)
 
     def _referred(self, block: BlockIn) -> Text:
         """A deferred tool, told at the place where the model found it."""
@@ -158,7 +164,9 @@ def _needed(value: str | None, field: str) -> str:
 def _tool_use(field: str, block: BlockIn) -> ToolUse:
     """Arguments of any shape are kept: a call the model botched stays in the client's history."""
     arguments = {} if block.input is None else block.input
-    if not isinstance(arguments, dict | str):
+    if isinstance(arguments, dict):
+        arguments = portable(arguments)
+    elif not isinstance(arguments, str):
         arguments = msgspec.json.encode(arguments).decode()
     return ToolUse(
         id=_needed(block.id, f"{field}.id"),

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from keepwarm.chat.messages import Image, Message, Part, Reasoning, Text, ToolResult, ToolSpec, ToolUse
-from keepwarm.dialects.body import one_of
+from keepwarm.dialects.body import one_of, portable
 from keepwarm.dialects.errors import BadField
 
 _ROLES = ("system", "developer", "user", "assistant", "tool")
@@ -137,11 +137,11 @@ def _arguments(sent: Any) -> dict[str, Any] | str:
     if sent is None or sent == "":
         return {}
     if isinstance(sent, dict):
-        return sent
+        return portable(sent)
     if not isinstance(sent, str):
         return msgspec.json.encode(sent).decode()
     try:
-        return msgspec.json.decode(sent, type=dict[str, Any])
+        return portable(msgspec.json.decode(sent, type=dict[str, Any]))
     except (msgspec.DecodeError, RecursionError):
         return sent
 

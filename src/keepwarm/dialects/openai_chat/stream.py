@@ -55,11 +55,13 @@ class ChunkStream:
         self._include_usage = include_usage
         self._started = False
         self._num_calls = 0
+        self._has_arguments = False
+        """Of the open call: one without any still ends as valid JSON."""
 
     def feed(self, event: ChatEvent) -> bytes:
         """The bytes this event becomes, perhaps none."""
         match event:
-            case Accepted() | ToolCallEnd():
+            case Accepted():
                 return b""
             case Admitted():
                 return self._start()
@@ -70,7 +72,9 @@ class ChunkStream:
             case ToolCallStart():
                 return self._call(event)
             case ToolCallArguments():
-                return self._arguments(event)
+                return self._arguments(event.json)
+            case ToolCallEnd():
+                return b"" if self._has_arguments else self._arguments("{}")
             case Finished():
                 return self._ending(event)
             case Failed():
@@ -99,12 +103,16 @@ class ChunkStream:
         function = {"name": event.name, "arguments": ""}
         call = {"index": self._num_calls, "id": event.id, "type": "function", "function": function}
         self._num_calls += 1
+        self._has_arguments = False
         return self._chunk({"tool_calls": [call]})
 
-    def _arguments(self, event: ToolCallArguments) -> bytes:
+    def _arguments(self, piece: str) -> bytes:
         if not self._num_calls:
             raise InvariantBroken("arguments came outside a tool call")
-        call = {"index": self._num_calls - 1, "function": {"arguments": event.json}}
+        if not piece:
+            return b""
+        self._has_arguments = True
+        call = {"index": self._num_calls - 1, "function": {"arguments": piece}}
         return self._chunk({"tool_calls": [call]})
 
     def _ending(self, finished: Finished) -> bytes:
@@ -165,7 +173,7 @@ def _message(collected: Collected) -> dict[str, Any]:
 
 
 def _whole_call(part: CollectedPart) -> dict[str, Any]:
-    function = {"name": part.name, "arguments": part.text}
+    function = {"name": part.name, "arguments": part.text or "{}"}
     return {"id": part.id, "type": "function", "function": function}
 
 
