@@ -115,7 +115,7 @@ def test_a_signal_ends_it_with_status_0_and_nothing_left_behind(
 
 def test_a_signal_while_loading_ends_it(tmp_path: Path) -> None:
     with start(tmp_path) as (process, log):
-        wait_for_line(log, "loading the model", process.pid)
+        wait_for_line(log, "starting", process.pid)
         process.terminate()
 
         assert process.wait(COMMAND_LIMIT_S) == 0

@@ -130,7 +130,8 @@ def _states(cases: list[Case], block_size: int) -> list[SequenceState]:
 def _pools(window: int | None, block_size: int) -> KvPools:
     shape = LayerShape(num_key_heads=KEY_HEADS, head_dim=HEAD_DIM, window_tokens=window)
     pools = KvPools(shapes=[shape], num_blocks=8_000, block_size=block_size, dtype=torch.float32)
-    for pool in pools.layer(0):
+    layer = pools.layer(0)
+    for pool in (layer.key_rows, layer.value_rows):
         pool.fill_(float("nan"))  # whoever reads what was never written, shows it
     return pools
 
@@ -144,5 +145,6 @@ def _store(
 ) -> None:
     positions = np.arange(len(keys))
     rows = torch.from_numpy(state.blocks[positions // block_size] * block_size + positions % block_size)
-    for pool, new in zip(pools.layer(0), (keys, values), strict=True):
+    layer = pools.layer(0)
+    for pool, new in ((layer.key_rows, keys), (layer.value_rows, values)):
         pool[rows] = new

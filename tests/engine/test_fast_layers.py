@@ -46,6 +46,7 @@ def test_a_model_with_fast_layers_gives_the_same_logits(name: str, tiny_model: C
     kinds = [type(module) for module in model.modules()]
     assert kinds.count(GatedMlp) == spec.num_layers
     assert nn.Linear not in kinds
+    assert not [kind for kind in kinds if kind.__name__.endswith("RMSNorm")]
 
 
 def test_an_mlp_that_computes_something_else_is_left_alone() -> None:

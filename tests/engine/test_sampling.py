@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from keepwarm.engine.sampling import Draw, DrawnToken, draw_tokens, uniform
+from keepwarm.engine.sampling import Draw, DrawnToken, draw_tokens, race_times
 
 pytestmark = pytest.mark.engine
 
@@ -93,7 +93,17 @@ def test_the_same_seed_and_position_give_the_same_draw_whatever_is_beside_it() -
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**64 - 1, 2**70])
 def test_any_integer_is_a_seed(seed: int) -> None:
-    assert 0.0 <= uniform(seed, 3) < 1.0
+    times = race_times(seed, 3, 1000)
+    assert (times > 0).all()
+    assert 0.8 < times.mean() < 1.2
+
+
+def test_rounding_of_the_logits_seldom_moves_a_draw() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(20_000, generator=generator)  # so flat that every boundary is close
+    nudged = logits + 1e-6 * torch.randn(20_000, generator=generator)
+    pairs = zip(draws(Sampling(), 200, logits), draws(Sampling(), 200, nudged), strict=True)
+    assert sum(one != other for one, other in pairs) <= 2
 
 
 def test_a_token_of_no_probability_is_never_drawn() -> None:

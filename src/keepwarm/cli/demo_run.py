@@ -41,7 +41,7 @@ async def _serve_and_drive(options: DemoOptions, console: Console) -> DemoReport
         keys = FileKeys(keys_file(data_dir))
         secret, _ = keys.create("demo")
         settings = ServeSettings(port=0, model=options.model, engine=options.engine)
-        console.print("loading the model …", style="dim")
+        console.print("starting …", style="dim")
         async with running_server(
             settings, data_dir=data_dir, keys=keys, on_backend_log=print_backend_trouble
         ) as server:

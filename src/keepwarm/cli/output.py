@@ -45,8 +45,9 @@ def start_logging(level: str) -> None:
 
 
 def print_backend_line(line: str) -> None:
-    """A line of the backend's log, as it wrote it."""
-    sys.stderr.write(f"{line}\n")
+    """A line of the backend's log, as it wrote it; not its last word, which becomes our own error."""
+    if not line.startswith("error: "):
+        sys.stderr.write(f"{line}\n")
 
 
 def print_backend_trouble(line: str) -> None:

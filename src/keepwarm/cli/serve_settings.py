@@ -47,7 +47,7 @@ class ServeSettings:
             "--max-model-len",
             help="Context: tokens of prompt and answer together.",
             show_default="what the model was made for",
-            least=1,
+            least=16,
         ),
     ] = None
     max_num_seqs: Annotated[

@@ -40,7 +40,7 @@ async def _serve_until_stopped(settings: ServeSettings) -> None:
     keys = FileKeys(keys_file(data_dir))
     signals = _Signals()
     try:
-        console.print("loading the model …", style="dim")
+        console.print("starting …", style="dim")
         async with running_server(
             settings, data_dir=data_dir, keys=keys, on_backend_log=print_backend_line
         ) as server:
@@ -54,7 +54,7 @@ async def _serve_until_stopped(settings: ServeSettings) -> None:
     except asyncio.CancelledError:
         if not signals.stop.is_set():
             raise  # not ours
-        console.print("stopped while loading", style="dim")
+        console.print("stopped while starting", style="dim")
     finally:
         signals.close()
 

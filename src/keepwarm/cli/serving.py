@@ -10,7 +10,6 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,11 +17,10 @@ import msgspec
 
 from keepwarm.backend.settings import BackendSettings
 from keepwarm.chat.request import ReplicaDescription
-from keepwarm.cli.embedded_model import MODEL_NAME, find_embedded_model
 from keepwarm.cli.listening import listen, url_of
+from keepwarm.cli.model_choice import choose_model
 from keepwarm.cli.serve_settings import ServeSettings, backend_settings
 from keepwarm.control.keys import FileKeys
-from keepwarm.core.errors import BadModel, BadSetting
 from keepwarm.gateway.app import Gateway, build_app
 from keepwarm.gateway.directory import StaticDirectory
 from keepwarm.gateway.http_replica import HttpReplica
@@ -42,46 +40,12 @@ class RunningServer:
     backend: BackendChild
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenModel:
-    """A file or folder, and the name clients use."""
-
-    path: Path
-    name: str
-
-
-def choose_model(settings: ServeSettings) -> ChosenModel:
-    """The model named by the settings, or the embedded one. Raises `BadModel` when there is none."""
-    if settings.model is None:
-        if settings.engine == "scripted":
-            return ChosenModel(path=Path("/dev/null"), name=settings.served_model_name or "scripted")
-        return ChosenModel(path=find_embedded_model(), name=settings.served_model_name or MODEL_NAME)
-    path = settings.model.expanduser().absolute()
-    if not path.exists():
-        raise BadModel(f"--model {settings.model}: no such file or folder")
-    return ChosenModel(path=path, name=settings.served_model_name or path.stem)
-
-
-def require_engine(settings: ServeSettings) -> None:
-    """Raises `BadSetting` on an installation without the engine, before a process is started for it."""
-    if settings.engine == "torch" and not _is_installed("torch"):
-        raise BadSetting("this installation has no engine: run `pip install 'keepwarm[engine]'`")
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        return find_spec(package) is not None  # found, not imported
-    except ModuleNotFoundError:
-        return False
-
-
 @contextlib.asynccontextmanager
 async def running_server(
     settings: ServeSettings, *, data_dir: Path, keys: FileKeys, on_backend_log: Callable[[str], None]
 ) -> AsyncIterator[RunningServer]:
     """Serves while the block runs. Raises `SetupError` when something cannot be started."""
     model = choose_model(settings)
-    require_engine(settings)
     with (
         contextlib.closing(listen(settings.host, settings.port)) as listener,
         TemporaryDirectory(prefix="keepwarm-") as folder,  # a Unix socket's path may not be long

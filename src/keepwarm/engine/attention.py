@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 import torch
 
 from keepwarm.core.errors import BadModel, InvariantBroken
-from keepwarm.engine.kv_pools import KvPools
+from keepwarm.engine.kv_pools import KvPools, LayerPool
 
 ATTENTION_NAME: Final = "keepwarm_paged"
 
@@ -53,8 +53,8 @@ Keys = View | Gather
 class Piece:
     """Rows [first, last) of the batch, all of one sequence, and the keys they read.
 
-    `past`: read by every row. `causal`: row i also reads the piece's own rows up to i.
-    With `mask` (rows, keys) there is exactly one `past` and no `causal`.
+    `past`: read by every row. `causal`: row i also reads the piece's own rows up to i; a piece without it
+    is a single row. With `mask` (rows, keys) there is exactly one `past` and no `causal`.
     """
 
     first: int
@@ -119,32 +119,36 @@ class StepAttention:
         scale: float,
         window_tokens: int | None,
     ) -> torch.Tensor:
-        keys, values = self._pools.layer(layer)
-        self._write(keys, key.transpose(0, 1))
-        self._write(values, value.transpose(0, 1))
+        pool = self._pools.layer(layer)
+        self._write(pool.key_rows, key.transpose(0, 1))
+        self._write(pool.value_rows, value.transpose(0, 1))
         if layer == self._last_needed_layer:
             raise NothingLeftToCompute
         num_heads, num_rows, head_dim = query.shape
         output = query.new_empty(num_rows, num_heads, head_dim)
+        by_key_head = (num_rows, key.shape[0], 1, -1, head_dim)  # (T, G, 1, R, D), as keys are kept
+        token_queries, token_outputs = query.transpose(0, 1).reshape(by_key_head), output.view(by_key_head)
         for piece in self._pieces[window_tokens]:
-            rows = slice(piece.first, piece.last)
-            part = self._attend_piece(
-                piece, (keys, values), query[:, rows], key[:, rows], value[:, rows], scale
-            )
+            first, last = piece.first, piece.last
+            if piece.mask is None and not piece.causal:
+                token_outputs[first].copy_(self._attend_past(piece, pool, token_queries[first], scale)[0])
+                continue
+            rows = slice(first, last)
+            part = self._attend_chunk(piece, pool, query[:, rows], key[:, rows], value[:, rows], scale)
             output[rows].copy_(part.transpose(0, 1))
         return output
 
-    def _write(self, pool: torch.Tensor, new: torch.Tensor) -> None:
+    def _write(self, pool_rows: torch.Tensor, new: torch.Tensor) -> None:
         writes = self._writes
         for first, last, pool_first in writes.stretches:
-            pool[pool_first : pool_first + last - first].copy_(new[first:last])
+            pool_rows[pool_first : pool_first + last - first].copy_(new[first:last])
         if writes.rows is not None and writes.pool_rows is not None:
-            pool.index_copy_(0, writes.pool_rows, new.index_select(0, writes.rows))
+            pool_rows.index_copy_(0, writes.pool_rows, new.index_select(0, writes.rows))
 
-    def _attend_piece(
+    def _attend_chunk(
         self,
         piece: Piece,
-        pool: tuple[torch.Tensor, torch.Tensor],
+        pool: LayerPool,
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
@@ -153,45 +157,35 @@ class StepAttention:
         if piece.mask is not None:
             keys, values = self._fetch(pool, piece.past[0])
             return _attend_masked(query, keys, values, piece.mask, scale)
+        own = _attend_causally(query, key, value, scale)
+        if not piece.past:
+            return own[0]
+        # The R query heads of a key head become rows, so that each key is read once.
+        folded = query.reshape(key.shape[0], 1, -1, query.shape[2])
+        past = self._attend_past(piece, pool, folded, scale)
+        return _merge((past[0].reshape(query.shape), past[1].reshape(query.shape[:2])), own)[0]
+
+    def _attend_past(self, piece: Piece, pool: LayerPool, query: torch.Tensor, scale: float) -> Partial:
+        """Every row of `query` (G, 1, n, D) reads all keys of `piece.past`."""
         merged: Partial | None = None
-        for past in piece.past:
-            keys, values = self._fetch(pool, past)
-            part = _attend_all(query, keys, values, scale)
-            merged = part if merged is None else _merge(merged, part)
-        if piece.causal:
-            part = _attend_causally(query, key, value, scale)
-            merged = part if merged is None else _merge(merged, part)
+        for where in piece.past:
+            keys, values = self._fetch(pool, where)
+            output, log_sum = _flash(query, keys, values, 0.0, False, scale=scale)
+            merged = (output, log_sum) if merged is None else _merge(merged, (output, log_sum))
         if merged is None:
             raise InvariantBroken("a piece of a step reads no keys")
-        return merged[0]
+        return merged
 
-    def _fetch(
-        self, pool: tuple[torch.Tensor, torch.Tensor], where: Keys
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values (n, G, D): a view of the pool where they lie together, else copied."""
+    def _fetch(self, pool: LayerPool, where: Keys) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values (G, 1, n, D): views of the pool where they lie together, else copies."""
         if isinstance(where, View):
-            return pool[0][where.start : where.end], pool[1][where.start : where.end]
-        return self._pools.gather(pool[0], 0, where), self._pools.gather(pool[1], 1, where)
+            length = where.end - where.start
+            return pool.keys.narrow(2, where.start, length), pool.values.narrow(2, where.start, length)
+        return self._pools.gather_keys(pool, where), self._pools.gather_values(pool, where)
 
 
 Partial = tuple[torch.Tensor, torch.Tensor]
-"""Attention over some of the keys, (H, n, D), and the log of its softmax sums, (H, n)."""
-
-
-def _attend_all(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> Partial:
-    """Every row reads every key: the R query heads of a key head become rows, so that keys are read once."""
-    num_heads, num_rows, head_dim = query.shape
-    num_key_heads = keys.shape[1]
-    folded = query.reshape(num_key_heads, 1, -1, head_dim)  # (G, 1, R * n, D)
-    output, log_sum = _flash(
-        folded,
-        keys.transpose(0, 1).unsqueeze(1),
-        values.transpose(0, 1).unsqueeze(1),
-        0.0,
-        False,
-        scale=scale,
-    )
-    return output.reshape(num_heads, num_rows, head_dim), log_sum.reshape(num_heads, num_rows)
+"""Attention over some of the keys, (.., n, D), and the log of its softmax sums, (.., n)."""
 
 
 def _attend_causally(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float) -> Partial:
@@ -202,15 +196,8 @@ def _attend_causally(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
 def _attend_masked(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    output, _ = _flash(
-        query.unsqueeze(0),
-        keys.transpose(0, 1).unsqueeze(0),
-        values.transpose(0, 1).unsqueeze(0),
-        0.0,
-        False,
-        attn_mask=mask,
-        scale=scale,
-    )
+    keys, values = keys.transpose(0, 1), values.transpose(0, 1)  # (1, G, n, D)
+    output, _ = _flash(query.unsqueeze(0), keys, values, 0.0, False, attn_mask=mask, scale=scale)
     result: torch.Tensor = output[0]
     return result
 
@@ -229,7 +216,7 @@ def paged_attention(
     attention_mask: torch.Tensor | None,
     *,
     scaling: float,
-    step: LayerCall,
+    step: LayerCall | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
@@ -238,9 +225,9 @@ def paged_attention(
     """The function `transformers` calls in place of its own attention: (1, H, T, D) in, (1, T, H, D) out."""
     if softcap is not None or s_aux is not None:
         raise BadModel("attention with capped scores or sinks is not supported")
-    layer = module.layer_idx
-    if not isinstance(layer, int):
-        raise BadModel(f"{type(module).__name__} does not say which layer it is")
+    layer = getattr(module, "layer_idx", None)
+    if step is None or not isinstance(layer, int):
+        raise BadModel(f"{type(module).__name__} does not say which layer it is, or hands no arguments on")
     return step.attend(layer, query[0], key[0], value[0], scaling, sliding_window).unsqueeze(0), None
 
 

@@ -14,11 +14,16 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from keepwarm.core.errors import BadModel
+from keepwarm.core.gguf import GGUF_MAGIC, GgufHeader
 from keepwarm.engine.gguf_families import FAMILIES, config_from_gguf
-from keepwarm.engine.gguf_file import MAGIC, GgufHeader, read_gguf_header
+from keepwarm.engine.gguf_file import read_gguf_header
 
 DENSE_DECODERS: Final = frozenset(
-    {"llama", "mistral", "qwen2", "qwen3", "gemma3_text"},
+    {
+        *("llama", "mistral", "ministral", "ministral3", "qwen2", "qwen3", "gemma", "gemma3_text"),
+        *("arcee", "cohere", "cohere2", "exaone4", "glm4", "granite", "olmo2", "olmo3", "phi3"),
+        *("seed_oss", "smollm3", "starcoder2"),
+    }
 )
 """`model_type`s whose greedy output the tests compare with plain `transformers`."""
 
@@ -53,7 +58,7 @@ def inspect_checkpoint(path: str) -> CheckpointSpec:
     if place.is_dir():
         return _inspect_folder(place)
     with place.open("rb") as file:
-        if file.read(4) != MAGIC:
+        if file.read(4) != GGUF_MAGIC:
             raise BadModel(
                 f"model {path} is neither a folder nor a GGUF file (it does not start with 'GGUF')"
             )

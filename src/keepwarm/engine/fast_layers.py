@@ -49,6 +49,18 @@ class GatedMlp(nn.Module):
         return result
 
 
+class RmsNorm(nn.Module):
+    """x / sqrt(mean(x^2) + epsilon) * weight in one pass instead of six."""
+
+    def __init__(self, weight: torch.Tensor, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.epsilon = epsilon
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:  # (..., size), (size,) normalised
+        return functional.rms_norm(rows, self.weight.shape, self.weight, self.epsilon)
+
+
 def product(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """rows @ weight.T + bias, whichever way round is faster."""
     num_rows = rows.numel() // rows.shape[-1]
@@ -69,6 +81,8 @@ def use_fast_layers(model: nn.Module) -> None:
         for name, child in list(module.named_children()):
             if _is_gated_mlp(child):
                 setattr(module, name, GatedMlp(child))
+            elif (norm := _as_rms_norm(child)) is not None:
+                setattr(module, name, norm)
 
 
 def _is_gated_mlp(module: nn.Module) -> bool:
@@ -83,6 +97,20 @@ def _is_gated_mlp(module: nn.Module) -> bool:
     sample = torch.linspace(-1, 1, width.shape[1], dtype=width.dtype).unsqueeze(0)
     expected = down(parts["act_fn"](gate(sample)) * up(sample))
     return up.bias is None and torch.equal(module(sample), expected)
+
+
+def _as_rms_norm(module: nn.Module) -> RmsNorm | None:
+    """The same norm in one pass; None when the module computes anything else. Gemma adds 1 to its weight."""
+    weight = getattr(module, "weight", None)
+    epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if not type(module).__name__.endswith("RMSNorm") or weight is None or not isinstance(epsilon, float):
+        return None
+    sample = torch.linspace(-1, 2, 2 * weight.numel(), dtype=weight.dtype).view(2, -1)
+    expected = module(sample)
+    for candidate in (RmsNorm(weight, epsilon), RmsNorm(weight + 1, epsilon)):
+        if torch.allclose(candidate(sample), expected, rtol=1e-6, atol=1e-7):
+            return candidate
+    return None
 
 
 def _linear(module: nn.Module, name: str) -> SkinnyLinear:

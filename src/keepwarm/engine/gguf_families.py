@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from keepwarm.core.errors import BadModel
-from keepwarm.engine.gguf_file import ArrayLength, GgufHeader
+from keepwarm.core.gguf import GgufHeader
 
 _MODEL_TENSORS: Final = {
     "token_embd.weight": "model.embed_tokens.weight",
@@ -160,7 +160,7 @@ class _Metadata:
         if embedding is not None:
             return embedding.shape[0]
         tokens = self.header.metadata.get("tokenizer.ggml.tokens")
-        return tokens.length if isinstance(tokens, ArrayLength) else 0
+        return len(tokens) if isinstance(tokens, list) else 0
 
     def _number(self, name: str, default: float | None = None) -> float:
         key = f"{self.family_name}.{name}"

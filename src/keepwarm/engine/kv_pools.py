@@ -28,6 +28,15 @@ class LayerShape:
         return 2 * self.num_key_heads * self.head_dim * dtype.itemsize
 
 
+class LayerPool:
+    """One layer's keys and values, as they are written (rows, G, D) and as they are read (G, 1, rows, D)."""
+
+    def __init__(self, shape: LayerShape, num_rows: int, dtype: torch.dtype) -> None:
+        self.key_rows = torch.empty(num_rows, shape.num_key_heads, shape.head_dim, dtype=dtype)
+        self.value_rows = torch.empty_like(self.key_rows)
+        self.keys, self.values = _as_read(self.key_rows), _as_read(self.value_rows)
+
+
 class KvPools:
     """Keys and values of all layers, and scratch space for blocks that do not lie together."""
 
@@ -35,35 +44,39 @@ class KvPools:
         self, *, shapes: Sequence[LayerShape], num_blocks: int, block_size: int, dtype: torch.dtype
     ) -> None:
         self._block_size = block_size
-        self._layers = [
-            (_pool(shape, num_blocks * block_size, dtype), _pool(shape, num_blocks * block_size, dtype))
-            for shape in shapes
-        ]
-        self._scratch: list[torch.Tensor | None] = [None, None]
+        self._layers = [LayerPool(shape, num_blocks * block_size, dtype) for shape in shapes]
+        self._key_scratch = self._value_scratch = torch.empty(0, 0, 0, dtype=dtype)
 
     @property
     def num_layers(self) -> int:
         return len(self._layers)
 
-    def layer(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys and values of one layer, each (num_blocks * block_size, G, D)."""
+    def layer(self, index: int) -> LayerPool:
         return self._layers[index]
 
-    def gather(self, pool: torch.Tensor, which: int, where: Gather) -> torch.Tensor:
-        """Rows of scattered blocks, (where.num_rows, G, D), valid until the next gather of `which`."""
-        num_rows = len(where.blocks) * self._block_size
-        scratch = self._scratch_for(pool, which, num_rows)
-        blocks = pool.view(-1, self._block_size * pool.shape[1] * pool.shape[2])
-        torch.index_select(blocks, 0, where.blocks, out=scratch.view(len(where.blocks), -1))
-        return scratch[where.skip : where.skip + where.num_rows]
+    def gather_keys(self, pool: LayerPool, where: Gather) -> torch.Tensor:
+        """Keys of scattered blocks, (G, 1, where.num_rows, D), valid until the next call."""
+        self._key_scratch = self._grown(self._key_scratch, pool.key_rows, where)
+        return self._gather(pool.key_rows, self._key_scratch, where)
 
-    def _scratch_for(self, pool: torch.Tensor, which: int, num_rows: int) -> torch.Tensor:
-        scratch = self._scratch[which]
-        if scratch is None or scratch.shape[0] < num_rows or scratch.shape[1:] != pool.shape[1:]:
-            scratch = pool.new_empty(max(2 * num_rows, 1024), *pool.shape[1:])
-            self._scratch[which] = scratch
-        return scratch[:num_rows]
+    def gather_values(self, pool: LayerPool, where: Gather) -> torch.Tensor:
+        """Values of scattered blocks, as `gather_keys`."""
+        self._value_scratch = self._grown(self._value_scratch, pool.value_rows, where)
+        return self._gather(pool.value_rows, self._value_scratch, where)
+
+    def _grown(self, scratch: torch.Tensor, rows: torch.Tensor, where: Gather) -> torch.Tensor:
+        needed = len(where.blocks) * self._block_size
+        if scratch.shape[0] >= needed and scratch.shape[1:] == rows.shape[1:]:
+            return scratch
+        return rows.new_empty(2 * needed, *rows.shape[1:])
+
+    def _gather(self, rows: torch.Tensor, scratch: torch.Tensor, where: Gather) -> torch.Tensor:
+        num_blocks = len(where.blocks)
+        blocks = rows.view(-1, self._block_size * rows.shape[1] * rows.shape[2])
+        copied = scratch[: num_blocks * self._block_size]
+        torch.index_select(blocks, 0, where.blocks, out=copied.view(num_blocks, -1))
+        return _as_read(copied[where.skip : where.skip + where.num_rows])
 
 
-def _pool(shape: LayerShape, num_rows: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(num_rows, shape.num_key_heads, shape.head_dim, dtype=dtype)
+def _as_read(rows: torch.Tensor) -> torch.Tensor:
+    return rows.transpose(0, 1).unsqueeze(1)

@@ -16,10 +16,11 @@ import torch
 from torch import nn
 
 from keepwarm.core.errors import BadModel
+from keepwarm.core.gguf import GgufHeader, GgufTensor
 from keepwarm.engine.attention import ATTENTION_NAME, register_attention
 from keepwarm.engine.checkpoint import CheckpointSpec
 from keepwarm.engine.gguf_families import FAMILIES, ROPE_FACTORS_TENSOR, GgufFamily, config_from_gguf
-from keepwarm.engine.gguf_file import GgufHeader, TensorEntry, read_gguf_header
+from keepwarm.engine.gguf_file import read_gguf_header
 
 
 def load_model(spec: CheckpointSpec, dtype: torch.dtype, *, attention: str = ATTENTION_NAME) -> nn.Module:
@@ -110,7 +111,7 @@ class _GgufWeights:
         factors = self._dequantised(entry)
         model.get_submodule("model.rotary_emb").get_buffer("inv_freq").div_(factors)
 
-    def _weight(self, name: str, entry: TensorEntry) -> torch.Tensor:
+    def _weight(self, name: str, entry: GgufTensor) -> torch.Tensor:
         weight = self._dequantised(entry)
         part = name.split(".")[-2]
         if self._family.interleaved_rotary and part in self._num_heads:
@@ -119,7 +120,7 @@ class _GgufWeights:
             weight = weight - 1.0
         return weight.to(self._dtype).contiguous()
 
-    def _dequantised(self, entry: TensorEntry) -> torch.Tensor:
+    def _dequantised(self, entry: GgufTensor) -> torch.Tensor:
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
         kind = GGMLQuantizationType(entry.type_id)
