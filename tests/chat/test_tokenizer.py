@@ -16,6 +16,7 @@ from keepwarm.core.errors import BadModel
 from tests.chat.tiny_tokenizers import CHATML, byte_level_backend, write_folder
 
 ANY_TEXT = st.text(st.characters(codec="utf-8"), max_size=40)
+PLAIN_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="<>\U0010fffe"), max_size=40)
 TRICKY_TEXT = st.lists(
     st.sampled_from(
         ["<|im_start|>", "<|im_end|>", "<|im_", "</s>", "<s>", "<unk>", "<0x41>", _ANCHOR, " ", "\n", "é"]
@@ -39,7 +40,7 @@ def test_any_text_comes_back_from_its_ids(tokenizer: Tokenizer, text: str) -> No
 
 
 @several_kinds
-@given(text=ANY_TEXT)
+@given(text=PLAIN_TEXT)
 def test_ids_of_plain_text_are_the_librarys(tokenizer: Tokenizer, text: str) -> None:
     expected = raw_backend(tokenizer).encode(text, add_special_tokens=False).ids
 
@@ -55,14 +56,14 @@ def test_text_never_becomes_a_control_token(tokenizer: Tokenizer, text: str) -> 
 
 
 @several_kinds
-@given(text=TRICKY_TEXT.filter(lambda text: _ANCHOR not in text))
+@given(text=TRICKY_TEXT)
 def test_text_that_spells_control_tokens_comes_back(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 @several_kinds
 @given(
-    text=st.lists(st.one_of(st.sampled_from(["<|im_start|>", "</s>", "\n"]), ANY_TEXT), max_size=6).map(
+    text=st.lists(st.one_of(st.sampled_from(["<|im_start|>", "</s>", "\n"]), PLAIN_TEXT), max_size=6).map(
         "".join
     )
 )

@@ -74,7 +74,7 @@ class Tokenizer:
         ids = self._encode(_ANCHOR + text)[1:] if after_control_token else self._encode(text)
         if not self._never_in_text[ids].any():
             return ids
-        return self._encode_in_pieces(text)
+        return self._encode_in_pieces(text, after_control_token)
 
     def encode_inside(self, text: str) -> TokenIds:
         """Ids that add this text to a text that stands before it: no space is put in front."""
@@ -168,10 +168,11 @@ class Tokenizer:
     def _encode(self, text: str) -> TokenIds:
         return token_ids(self._backend.encode(text, add_special_tokens=False).ids)
 
-    def _encode_in_pieces(self, text: str) -> TokenIds:
+    def _encode_in_pieces(self, text: str, after_control_token: bool) -> TokenIds:
         """For text that is a control token to the model even so (unigram models take any whole
         piece), or that spells the anchor: cut inside the spelling."""
-        ids = np.concatenate([self._encode(piece) for piece in self._forbidden.cut_inside(text)])
-        if self._never_in_text[ids].any():
+        first, *others = self._forbidden.cut_inside(text)
+        if not others:
             raise InvariantBroken("plain text became a control token")
-        return ids
+        ids = self.encode(first, after_control_token=after_control_token)
+        return np.concatenate([ids, *(self.encode_inside(piece) for piece in others)])

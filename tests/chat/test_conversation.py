@@ -1,0 +1,87 @@
+"""Folding: system first, then users and assistants in turn, nothing said lost."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from keepwarm.chat.conversation import fold, texts_of, tool_result_text
+from keepwarm.chat.messages import (
+    Chat,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Text,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
+)
+from tests.chat.conversations import assistant, chat_of, system, user
+
+any_message = st.builds(
+    lambda write, text: write(text), st.sampled_from([system, user, assistant]), st.text("ab \n", max_size=4)
+)
+
+
+@given(messages=st.lists(any_message, max_size=8))
+def test_roles_alternate_after_at_most_one_system_message(messages: list[Message]) -> None:
+    roles = [message.role for message in fold(chat_of(*messages))]
+
+    assert "system" not in roles[1:]
+    assert all(one != other for one, other in pairwise(roles))
+
+
+@given(messages=st.lists(any_message, max_size=8))
+def test_nothing_that_was_said_is_lost_or_moved(messages: list[Message]) -> None:
+    folded = "".join(message.text() for message in fold(chat_of(*messages)))
+    said = "".join(message.text() for message in messages)
+
+    assert folded.replace("\n", "") == said.replace("\n", "")
+
+
+@given(messages=st.lists(any_message, max_size=8))
+def test_a_conversation_that_grows_by_another_speaker_keeps_its_beginning(messages: list[Message]) -> None:
+    before = fold(chat_of(*messages, user("u")))
+
+    assert fold(chat_of(*messages, user("u"), assistant("a"), system("s")))[: len(before)] == before
+
+
+def test_text_is_joined_only_over_its_own_kind() -> None:
+    use = ToolUse(id="1", name="n", arguments={})
+    parts: tuple[Part, ...] = (Text(text="a"), Text(text=""), Text(text="b"), use, Text(text="c"))
+
+    (message,) = fold(Chat(messages=(Message(role="assistant", parts=parts),)))
+
+    assert message.parts == (Text(text="ab"), use, Text(text="c"))
+
+
+def test_a_failure_says_so_once() -> None:
+    def result(text: str, is_error: bool) -> str:
+        return tool_result_text(ToolResult(tool_use_id="1", parts=(Text(text=text),), is_error=is_error))
+
+    assert result("no net", True) == "Error: no net"
+    assert result("error: no net", True) == "error: no net"
+    assert result("sunny", False) == "sunny"
+
+
+def test_every_string_a_caller_chose_is_looked_at() -> None:
+    chat = Chat(
+        messages=(
+            Message(
+                role="assistant",
+                parts=(
+                    Text(text="a"),
+                    Reasoning(text="b"),
+                    ToolUse(id="c", name="d", arguments={"e": ["f", {"g": "h"}], "i": 1}),
+                    ToolUse(id="j", name="k", arguments="l"),
+                    ToolResult(tool_use_id="m", parts=(Text(text="n"), Image(source="-"))),
+                ),
+            ),
+        ),
+        tools=(ToolSpec(name="o", description="p", parameters={"q": "r"}),),
+    )
+
+    assert "".join(sorted(texts_of(chat))) == "abcdefghijklmnopqr"
