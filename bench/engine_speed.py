@@ -35,6 +35,7 @@ COLD_TOKENS = 4_000
 WARM_TOKENS = 50
 TOGETHER = 8
 DECODE_STEPS = 8
+DECODE_CONTEXTS = (512, 4_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,8 @@ def main() -> int:
     driver = Driver(executor, arguments.chunk, spec.vocab_size)
     plain = load_model(spec, torch.float32, attention="sdpa")
     measured = _prefill(driver, plain, arguments.rounds)
-    for context in (512, 4_000):
+    for context in DECODE_CONTEXTS:
+        print(f"reading {TOGETHER + 1} prompts of {context} tokens", file=sys.stderr)
         measured |= _decode(driver, context, arguments.rounds)
     checks = _checks(measured)
     _report(arguments, description, measured, checks)

@@ -90,7 +90,7 @@ def test_a_config_that_is_no_json_object(folder: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model_type": "mamba2"}, "architecture mamba2 is not supported; supported are gemma3_text, llama,"),
+        ({"model_type": "mamba2"}, "architecture mamba2 is not supported; supported are arcee, cohere,"),
         ({"model_type": None}, "has no model_type"),
         ({"quantization_config": {"quant_method": "fp8"}}, "quantised weights"),
         ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
@@ -63,3 +64,17 @@ def test_a_weight_of_the_wrong_shape_is_named(tiny_model: TinyModel, tmp_path: P
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(BadModel, match=r"model\.norm\.weight|cannot be loaded"):
         load_model(inspect_checkpoint(str(folder)), torch.float32)
+
+
+@pytest.mark.parametrize("kind", ["folder", "gguf"])
+def test_loading_asks_nobody_over_the_network(
+    kind: str, tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a connection was opened")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    folder = tiny_model("llama")
+    path = folder if kind == "folder" else write_gguf("llama", folder, tmp_path / "model.gguf")
+    load_model(inspect_checkpoint(str(path)), torch.float32)

@@ -21,15 +21,17 @@ pytest.importorskip("torch")
 
 import torch
 
-from keepwarm.engine.checkpoint import inspect_checkpoint
+from keepwarm.engine.checkpoint import DENSE_DECODERS, inspect_checkpoint
 from keepwarm.engine.model_loading import load_model
 from keepwarm.engine.torch_executor import TorchExecutor, build_torch_executor
 from tests.engine.tiny_models import (
     CONFIGS,
     CONTEXT_TOKENS,
+    MORE_CONFIGS,
     VOCAB_SIZE,
     WINDOW_TOKENS,
     assert_same_tokens,
+    config_for,
 )
 
 pytestmark = pytest.mark.engine
@@ -83,6 +85,34 @@ def test_greedy_tokens_equal_transformers_alone_and_in_a_mixed_batch(
     outputs = Driver(executor, shuffle_seed=5).run(turns)
     for turn, output in zip(turns, outputs, strict=True):
         assert_same_tokens(plain, turn.prompt, output)
+
+
+@pytest.mark.parametrize("name", MORE_CONFIGS)
+def test_further_kinds_of_models_generate_the_same_tokens_too(name: str, tiny_model: TinyModel) -> None:
+    folder = tiny_model(name)
+    plain = load_model(inspect_checkpoint(str(folder)), torch.float32, attention="sdpa")
+    turns = [
+        Turn(prompt=prompt(length, seed=length), num_tokens=6, chunk_tokens=chunk, starts_at_step=start)
+        for length, chunk, start in ((40, 9, 0), (1, 9, 1), (33, 33, 3))
+    ]
+    for turn, output in zip(turns, Driver(build(folder), shuffle_seed=5).run(turns), strict=True):
+        assert_same_tokens(plain, turn.prompt, output)
+
+
+def test_every_supported_kind_is_compared_here() -> None:
+    compared = {config_for(name).model_type for name in (*CONFIGS, *MORE_CONFIGS)}
+    assert compared == DENSE_DECODERS
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral"])
+def test_half_precision_runs_and_stays_close(name: str, tiny_model: TinyModel) -> None:
+    def logprobs(dtype: str) -> list[float]:
+        sampling = Sampling(temperature=0.0, num_logprobs=0)
+        turn = Turn(prompt=prompt(40, seed=6), num_tokens=1, chunk_tokens=30, sampling=sampling)
+        Driver(build(tiny_model(name), dtype=dtype), shuffle_seed=2).run([turn])
+        return [entry.logprob for entry in turn.logprobs]
+
+    assert logprobs("bfloat16") == pytest.approx(logprobs("float32"), abs=0.3)
 
 
 def test_greedy_tokens_equal_transformers_for_the_embedded_model(embedded_model_path: str) -> None:

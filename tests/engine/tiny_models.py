@@ -87,12 +87,38 @@ CONFIGS: Final[dict[str, Callable[[], Any]]] = {
 }
 
 
+MORE_CONFIGS: Final[dict[str, dict[str, Any]]] = {
+    "arcee": {},
+    "cohere": {},
+    "cohere2": {"sliding_window": WINDOW_TOKENS},
+    "exaone4": {"sliding_window": WINDOW_TOKENS},
+    "gemma": {"head_dim": 32},
+    "glm4": {},
+    "granite": {},
+    "ministral": {"sliding_window": WINDOW_TOKENS, "head_dim": 16},
+    "ministral3": {},
+    "olmo2": {},
+    "olmo3": {"sliding_window": WINDOW_TOKENS},
+    "phi3": {},
+    "seed_oss": {},
+    "smollm3": {},
+    "starcoder2": {"sliding_window": WINDOW_TOKENS},
+}
+"""Further kinds, by `model_type`: what to change in the shape above."""
+
+
+def config_for(name: str) -> Any:
+    from transformers import AutoConfig
+
+    return CONFIGS[name]() if name in CONFIGS else AutoConfig.for_model(name, **_SHAPE, **MORE_CONFIGS[name])
+
+
 def write_model(name: str, folder: Path, *, max_shard_size: str = "5GB") -> Path:
     """A complete folder with random weights, the same ones every time."""
     from transformers import AutoModelForCausalLM
 
     torch.manual_seed(20)
-    model = AutoModelForCausalLM.from_config(CONFIGS[name]())
+    model = AutoModelForCausalLM.from_config(config_for(name))
     model.save_pretrained(folder, max_shard_size=max_shard_size)
     return folder
 

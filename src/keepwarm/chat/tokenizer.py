@@ -23,6 +23,8 @@ from keepwarm.core.ids import TokenIds, token_ids
 _ANCHOR = "\U0010fffe\ufdd0\U0010fffe"
 """Stands for "a control token was here"; non-characters, that no text for interchange holds."""
 
+_BRACKETS = frozenset("<>[]{}|")
+
 
 def load_tokenizer(model_path: str) -> Tokenizer:
     """From a GGUF file's metadata or a Hugging Face folder. Raises `BadModel`."""
@@ -74,6 +76,18 @@ class Tokenizer:
             return ids
         return self._encode_in_pieces(text)
 
+    def encode_inside(self, text: str) -> TokenIds:
+        """Ids that add this text to a text that stands before it: no space is put in front."""
+        if self.strips_first_space:
+            for before in ("\n", "\x01"):  # nothing merges with the latter
+                ids = self.encode(before + text, after_control_token=True)
+                spelled = b""
+                for number, token in enumerate(ids.tolist(), start=1):
+                    spelled += self.token_bytes(token)
+                    if spelled.removeprefix(b" ") == before.encode():
+                        return ids[number:]
+        return self.encode(text, after_control_token=True)
+
     def encode_template_text(self, text: str) -> TokenIds:
         """Ids of text in which control tokens' spellings are control tokens."""
         pieces = [
@@ -96,7 +110,8 @@ class Tokenizer:
         """What one token adds to a text; nothing for an id that names no token."""
         known = self._bytes.get(token)
         if known is None:
-            spelled = self._backend.id_to_token(token)
+            # Beyond the vocabulary are the anchor and, in some models, padding that can be sampled.
+            spelled = self._backend.id_to_token(token) if token < self.vocab_size else None
             known = self._bytes[token] = b"" if spelled is None else self._spell(spelled)
         return known
 
@@ -123,8 +138,8 @@ class Tokenizer:
                 token_id=token_id, strips_left=token.lstrip, strips_right=token.rstrip
             )
             for token_id, token in added.items()
-            if (len(token.content) > 1 and token.special)  # one character cannot be cut inside
-            or (token.content in written and any(character in "<>[]{}|" for character in token.content))
+            if len(token.content) > 1  # one character cannot be cut inside
+            and (token.special or (token.content in written and not _BRACKETS.isdisjoint(token.content)))
         }
 
     def _prepare_backend(self, added: dict[int, AddedToken]) -> npt.NDArray[np.bool_]:

@@ -216,7 +216,7 @@ def paged_attention(
     attention_mask: torch.Tensor | None,
     *,
     scaling: float,
-    step: LayerCall,
+    step: LayerCall | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
@@ -225,9 +225,9 @@ def paged_attention(
     """The function `transformers` calls in place of its own attention: (1, H, T, D) in, (1, T, H, D) out."""
     if softcap is not None or s_aux is not None:
         raise BadModel("attention with capped scores or sinks is not supported")
-    layer = module.layer_idx
-    if not isinstance(layer, int):
-        raise BadModel(f"{type(module).__name__} does not say which layer it is")
+    layer = getattr(module, "layer_idx", None)
+    if step is None or not isinstance(layer, int):
+        raise BadModel(f"{type(module).__name__} does not say which layer it is, or hands no arguments on")
     return step.attend(layer, query[0], key[0], value[0], scaling, sliding_window).unsqueeze(0), None
 
 

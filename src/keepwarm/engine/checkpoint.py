@@ -19,7 +19,11 @@ from keepwarm.engine.gguf_families import FAMILIES, config_from_gguf
 from keepwarm.engine.gguf_file import read_gguf_header
 
 DENSE_DECODERS: Final = frozenset(
-    {"llama", "mistral", "qwen2", "qwen3", "gemma3_text"},
+    {
+        *("llama", "mistral", "ministral", "ministral3", "qwen2", "qwen3", "gemma", "gemma3_text"),
+        *("arcee", "cohere", "cohere2", "exaone4", "glm4", "granite", "olmo2", "olmo3", "phi3"),
+        *("seed_oss", "smollm3", "starcoder2"),
+    }
 )
 """`model_type`s whose greedy output the tests compare with plain `transformers`."""
 
