@@ -77,7 +77,7 @@ class AnswerDecoder:
         if not rest:
             return self._tokens[:num_tokens]
         tokenizer = self._tokenizer
-        if num_characters:
+        if num_tokens:
             shared = tokenizer.encode_inside(rest)
         else:
             shared = tokenizer.encode(rest, after_control_token=True)
