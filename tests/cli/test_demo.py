@@ -111,10 +111,11 @@ def test_a_demo_on_a_model_that_is_not_there_is_wrong_use(tmp_path: Path) -> Non
 
 @pytest.mark.engine
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # seconds alone, minutes beside other work
 def test_the_embedded_model_passes(tmp_path: Path) -> None:
     target = tmp_path / "demo.json"
 
-    done = run("demo", "--json", str(target), limit_s=280)
+    done = run("demo", "--max-tokens", "8", "--json", str(target), limit_s=840)
 
     assert done.returncode == 0, done.stdout + done.stderr
     decoded = json.loads(target.read_text())

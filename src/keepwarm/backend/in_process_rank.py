@@ -12,7 +12,7 @@ from keepwarm.backend.rank_engine import RETRY_S, RankEngine
 from keepwarm.backend.rank_port import Listener, OpenTurns
 from keepwarm.core.errors import EngineLost, NotReady
 from keepwarm.core.ids import RequestId
-from keepwarm.core.rank_messages import Abort, Cut, RankStats, Ready, Submit
+from keepwarm.core.rank_messages import Abort, Cut, RankStats, Ready, Report, Submit
 
 logger = logging.getLogger(__name__)
 
@@ -81,11 +81,13 @@ class InProcessRank:
         messages, self._inbox = self._inbox, []
         for message in messages:
             self._engine.handle(message)
-        busy = self._engine.step()
-        report = self._engine.report()
+        busy = self._engine.step(self._hear)
+        self._hear(self._engine.report())
+        return busy or bool(self._inbox)
+
+    def _hear(self, report: Report) -> None:
         self.stats = report.stats
         self._open.deliver(report.events)
-        return busy or bool(self._inbox)
 
     async def _wait(self) -> None:
         if self._engine.has_work:

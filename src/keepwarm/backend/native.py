@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -77,9 +77,10 @@ class NativeBackend(Backend):
             await asyncio.gather(rank, return_exceptions=True)
         logger.info("%s", _describe_cache(self._ready()))
 
-    async def chat(self, request: ChatRequest) -> AsyncIterator[ChatEvent]:
+    async def chat(self, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
         """See `Backend.chat`. Raises `ContextTooLong`, `BadRequest`, `NotReady`."""
         received_at_s = self._clock()
+        self._refuse_unless_ready()
         if request.request_id in self._open:
             raise BadRequest(f"request id {request.request_id!r} is already open")
         self._open.add(request.request_id)
@@ -104,6 +105,7 @@ class NativeBackend(Backend):
             self._leave(request, answer)
 
     async def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
+        self._refuse_unless_ready()
         words = self._loaded_words()
         return await self._in_thread(lambda: words.count_tokens(tenant, chat))
 
@@ -161,6 +163,12 @@ class NativeBackend(Backend):
 
     async def _in_thread(self, job: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._word_threads, job)
+
+    def _refuse_unless_ready(self) -> None:
+        """Before any work is done for a request that the rank would not take."""
+        reason = self._rank.unready_reason()
+        if reason is not None:
+            raise NotReady(reason)
 
     def _loaded_words(self) -> Words:
         if self._words is None:

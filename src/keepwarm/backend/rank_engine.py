@@ -35,6 +35,8 @@ class SchedulerPort(Protocol):
 
     @property
     def has_work(self) -> bool: ...
+    @property
+    def has_events(self) -> bool: ...
     def submit(self, turn: Submit) -> None: ...
     def abort(self, request_id: RequestId) -> None: ...
     def cut(self, request_id: RequestId, num_output_tokens: int) -> None: ...
@@ -80,14 +82,19 @@ class RankEngine:
             case _:
                 assert_never(message)
 
-    def step(self) -> bool:
+    def step(self, tell: Callable[[Report], None]) -> bool:
         """Submit as many plans as may be in flight, then collect and commit the oldest.
+
+        What a plan itself decides (a turn is admitted) is told before it is computed, which may
+        take seconds; everything else waits for the caller's `report`.
 
         False: there was nothing to compute, so the caller should wait for a message, and no
         longer than `RETRY_S` while there is work.
         """
         while self._scheduler.has_work and len(self._in_flight) < self._max_steps_in_flight:
             plan = self._scheduler.plan(self._clock())
+            if self._scheduler.has_events:
+                tell(self.report())
             self._in_flight.append(self._executor.submit(plan))
             if not plan.works:  # nor would another plan have any until everything is committed
                 return self._commit_all()

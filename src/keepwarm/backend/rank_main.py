@@ -108,7 +108,7 @@ def _run(engine: RankEngine, link: BlockingLink, heartbeat_s: float) -> None:
                     return
                 case Init():
                     logger.error("a second first message is ignored")
-        busy = engine.step()
+        busy = engine.step(link.send)
         unchecked = unchecked or busy
         link.send(engine.report())
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
@@ -179,6 +180,11 @@ class RankProcess:
         return None
 
 
+_THREADS_SLEEP = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""CPU threads that wait for each other sleep instead of spinning: as fast alone, and 20 times faster
+when anything else wants a core (docs/decisions.md). What the environment says already stays."""
+
+
 class _RankLife:
     """One process, from spawn to its reaping."""
 
@@ -197,7 +203,11 @@ class _RankLife:
         with theirs:
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *command, stdin=DEVNULL, stdout=_STDERR_FD, pass_fds=(theirs.fileno(),)
+                    *command,
+                    stdin=DEVNULL,
+                    stdout=_STDERR_FD,
+                    pass_fds=(theirs.fileno(),),
+                    env=_THREADS_SLEEP | os.environ,
                 )
             except OSError as error:
                 ours.close()
