@@ -44,6 +44,7 @@ class Check:
 
     name: str
     value: float
+    of_best: float
     at_least: float | None = None
 
     @property
@@ -117,11 +118,13 @@ def main() -> int:
     spec = inspect_checkpoint(arguments.model)
     driver = Driver(executor, arguments.chunk, spec.vocab_size)
     plain = load_model(spec, torch.float32, attention="sdpa")
-    measured = _prefill(driver, plain, arguments.rounds)
+    times = _prefill(driver, plain, arguments.rounds)
     for context in DECODE_CONTEXTS:
         print(f"reading {TOGETHER + 1} prompts of {context} tokens", file=sys.stderr)
-        measured |= _decode(driver, context, arguments.rounds)
-    checks = _checks(measured)
+        times |= _decode(driver, context, arguments.rounds)
+    measured = {name: statistics.median(values) for name, values in times.items()}
+    best = {name: min(values) for name, values in times.items()}
+    checks = _checks(measured, best)
     _report(arguments, description, measured, checks)
     return 0 if all(check.passed for check in checks) else 1
 
@@ -147,7 +150,7 @@ def embedded_model() -> str:
     return str(next(Path(package.submodule_search_locations[0]).glob("*.gguf")))
 
 
-def _prefill(driver: Driver, plain: torch.nn.Module, rounds: int) -> dict[str, float]:
+def _prefill(driver: Driver, plain: torch.nn.Module, rounds: int) -> dict[str, list[float]]:
     """Cold turns, plain forwards over the same tokens, and warm turns, one after the other."""
     times: dict[str, list[float]] = {"plain_forward_s": [], "cold_prefill_s": [], "warm_turn_s": []}
     for _ in range(rounds):
@@ -160,7 +163,9 @@ def _prefill(driver: Driver, plain: torch.nn.Module, rounds: int) -> dict[str, f
         end = COLD_TOKENS + WARM_TOKENS
         times["warm_turn_s"].append(_timed(partial(driver.read, 0, COLD_TOKENS, end)))
         driver.end(0)
-    return {name: statistics.median(values) for name, values in times.items()}
+        latest = ", ".join(f"{name} {values[-1]:.2f}" for name, values in times.items())
+        print(latest, file=sys.stderr)
+    return times
 
 
 def _forward(model: torch.nn.Module, tokens: list[int]) -> None:
@@ -168,7 +173,7 @@ def _forward(model: torch.nn.Module, tokens: list[int]) -> None:
         model(input_ids=torch.tensor([tokens]), use_cache=False, logits_to_keep=1)
 
 
-def _decode(driver: Driver, context: int, rounds: int) -> dict[str, float]:
+def _decode(driver: Driver, context: int, rounds: int) -> dict[str, list[float]]:
     """Seconds a step, `TOGETHER` sequences and another one alone, in turns, at `context` tokens each."""
     for slot in range(TOGETHER + 1):
         driver.start(slot, driver.prompt(context))
@@ -182,10 +187,7 @@ def _decode(driver: Driver, context: int, rounds: int) -> dict[str, float]:
         position += 1
     for slot in range(TOGETHER + 1):
         driver.end(slot)
-    return {
-        f"decode_alone_at_{context}_s": statistics.median(alone),
-        f"decode_{TOGETHER}_at_{context}_s": statistics.median(together),
-    }
+    return {f"decode_alone_at_{context}_s": alone, f"decode_{TOGETHER}_at_{context}_s": together}
 
 
 def _timed(work: Callable[[], None]) -> float:
@@ -194,18 +196,27 @@ def _timed(work: Callable[[], None]) -> float:
     return time.perf_counter() - start
 
 
-def _checks(measured: dict[str, float]) -> list[Check]:
-    plain, cold, warm = (measured[name] for name in ("plain_forward_s", "cold_prefill_s", "warm_turn_s"))
+def _checks(median: dict[str, float], best: dict[str, float]) -> list[Check]:
+    """Ratios of medians count; beside them those of the best times, which a busy machine spoils least."""
 
-    def gain(context: int) -> float:
-        together = measured[f"decode_{TOGETHER}_at_{context}_s"]
-        return TOGETHER * measured[f"decode_alone_at_{context}_s"] / together
+    def against_plain(seconds: dict[str, float]) -> float:
+        return seconds["plain_forward_s"] / seconds["cold_prefill_s"]
+
+    def against_cold(seconds: dict[str, float]) -> float:
+        return seconds["cold_prefill_s"] / seconds["warm_turn_s"]
+
+    def gain(context: int, seconds: dict[str, float]) -> float:
+        together = seconds[f"decode_{TOGETHER}_at_{context}_s"]
+        return TOGETHER * seconds[f"decode_alone_at_{context}_s"] / together
+
+    def check(name: str, ratio: Callable[[dict[str, float]], float], at_least: float | None) -> Check:
+        return Check(name=name, value=ratio(median), of_best=ratio(best), at_least=at_least)
 
     return [
-        Check(name="cold prefill of 4,000 against one plain forward", value=plain / cold, at_least=1.0),
-        Check(name="warm 50 on 4,000 cached against cold", value=cold / warm, at_least=30.0),
-        Check(name=f"decode {TOGETHER} against 1 at 512 tokens", value=gain(512), at_least=3.5),
-        Check(name=f"decode {TOGETHER} against 1 at 4,000 tokens", value=gain(4_000)),
+        check(f"cold prefill of {COLD_TOKENS} against one plain forward", against_plain, 1.0),
+        check(f"warm {WARM_TOKENS} on {COLD_TOKENS} cached against cold", against_cold, 30.0),
+        check(f"decode {TOGETHER} against 1 at 512 tokens", partial(gain, 512), 3.5),
+        check(f"decode {TOGETHER} against 1 at 4000 tokens", partial(gain, 4_000), None),
     ]
 
 
@@ -221,7 +232,7 @@ def _report(
             if check.at_least is None
             else f"(at least {check.at_least}) {'ok' if check.passed else 'MISSED'}"
         )
-        print(f"  {check.name:50} {check.value:6.2f}x {target}", file=sys.stderr)
+        print(f"  {check.name:50} {check.value:6.2f}x, best {check.of_best:6.2f}x {target}", file=sys.stderr)
     if arguments.json:
         content = {
             "tool": "engine_speed",
