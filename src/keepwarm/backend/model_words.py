@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from keepwarm.chat.answer import AnswerDecoder
 from keepwarm.chat.events import Delta
@@ -15,16 +16,17 @@ from keepwarm.core.sampling import TokenLogprobs
 
 
 def load_model_words(model_path: str) -> ModelWords:
-    """Raises `BadModel`."""
-    return ModelWords(load_tokenizer(model_path))
+    """Raises `BadModel`. Templates that show a date show that of this start, as long as we live."""
+    tokenizer = load_tokenizer(model_path)
+    return ModelWords(tokenizer, ChatRenderer(tokenizer, now=datetime.now()))
 
 
 class ModelWords:
     """`Words` over `ChatRenderer`."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, renderer: ChatRenderer) -> None:
         self._tokenizer = tokenizer
-        self._renderer = ChatRenderer(tokenizer)
+        self._renderer = renderer
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:
