@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import statistics
 import sys
 import time
@@ -253,5 +254,12 @@ def _report(
             Path(arguments.json).write_text(text + "\n")
 
 
+def as_a_rank_runs() -> None:
+    """Start again with the thread settings of a rank's process, which must be there before torch is."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"OMP_WAIT_POLICY": "PASSIVE"})
+
+
 if __name__ == "__main__":
+    as_a_rank_runs()
     sys.exit(main())
