@@ -69,10 +69,10 @@ class Tokenizer:
         `after_control_token`: the text does not open the prompt. Some tokenizers treat an opening
         differently.
         """
-        ids = self._encode(_ANCHOR + text)[1:] if after_control_token else self._encode(text)
+        ids = self._encode_opening(text, after_control_token)
         if not self._never_in_text[ids].any():
             return ids
-        return self._encode_in_pieces(text)
+        return self._encode_in_pieces(text, after_control_token)
 
     def encode_template_text(self, text: str) -> TokenIds:
         """Ids of text in which control tokens' spellings are control tokens."""
@@ -86,11 +86,15 @@ class Tokenizer:
 
     def decode(self, tokens: npt.ArrayLike) -> str:
         """All the text of these ids; special tokens have none."""
-        numbers: list[int] = np.asarray(tokens).tolist()
-        text = b"".join(self.token_bytes(token) for token in numbers if token not in self._special)
+        text = self.decode_bytes(tokens)
         if self.strips_first_space:
             text = text.removeprefix(b" ")
         return text.decode("utf-8", "replace")
+
+    def decode_bytes(self, tokens: npt.ArrayLike) -> bytes:
+        """The bytes of these ids as they would stand after other text."""
+        numbers: list[int] = np.asarray(tokens, np.int64).tolist()
+        return b"".join(self.token_bytes(token) for token in numbers if token not in self._special)
 
     def token_bytes(self, token: int) -> bytes:
         """What one token adds to a text; nothing for an id that names no token."""
@@ -145,6 +149,7 @@ class Tokenizer:
         never = np.zeros(max(self.vocab_size, anchor) + 1, np.bool_)
         never[[token.token_id for token in self._control.values()]] = True
         never[anchor] = True
+        self._bytes[anchor] = b""
         unknown = getattr(backend.model, "unk_token", None)
         if unknown is not None and backend.token_to_id(unknown) is not None:
             never[backend.token_to_id(unknown)] = False  # what it gives for text it cannot spell
@@ -153,10 +158,22 @@ class Tokenizer:
     def _encode(self, text: str) -> TokenIds:
         return token_ids(self._backend.encode(text, add_special_tokens=False).ids)
 
-    def _encode_in_pieces(self, text: str) -> TokenIds:
+    def _encode_opening(self, text: str, after_control_token: bool) -> TokenIds:
+        return self._encode(_ANCHOR + text)[1:] if after_control_token else self._encode(text)
+
+    def _encode_in_pieces(self, text: str, after_control_token: bool) -> TokenIds:
         """For text that is a control token to the model even so (unigram models take any whole
         piece), or that spells the anchor: cut inside the spelling."""
-        ids = np.concatenate([self._encode(piece) for piece in self._forbidden.cut_inside(text)])
+        first, *rest = self._forbidden.cut_inside(text)
+        pieces = [self._encode_opening(first, after_control_token), *map(self._encode_middle, rest)]
+        ids = np.concatenate(pieces)
         if self._never_in_text[ids].any():
             raise InvariantBroken("plain text became a control token")
         return ids
+
+    def _encode_middle(self, text: str) -> TokenIds:
+        """Ids of text that goes on after other text: without the space that opens a text."""
+        line_end = self._encode("\n")
+        ids = self._encode("\n" + text)
+        separate = np.array_equal(ids[: len(line_end)], line_end)
+        return ids[len(line_end) :] if separate else self._encode(text)
