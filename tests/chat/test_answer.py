@@ -1,117 +1,160 @@
+"""One answer: deltas, stop strings, reports, and the ids to remember it by."""
+
 from __future__ import annotations
 
-import random
-
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepwarm.chat.answer import AnswerDecoder
 from keepwarm.chat.events import TextDelta
-from keepwarm.core.errors import BadRequest
+from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.sampling import TokenLogprobs
-from tests.chat.tiny import byte_level, tokenizer_of
 
-_TOKENIZER = tokenizer_of(byte_level())
-
-
-def _ids(text: str) -> list[int]:
-    ids: list[int] = _TOKENIZER.encode(text).tolist()
-    return ids
+quickly = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+TEXTS = st.text(st.sampled_from("helo wxé🎈\n"), max_size=16)
 
 
-def _letters(text: str) -> list[int]:
-    """One token a byte: never how the tokenizer would cut it."""
-    return [token for letter in text for byte in letter.encode() for token in _byte(byte)]
-
-
-def _byte(byte: int) -> list[int]:
-    return [token for token in range(3, 259) if _TOKENIZER.token_bytes(token) == bytes([byte])]
-
-
-def _text(deltas: list[TextDelta]) -> str:
+def text_of(deltas: list[TextDelta]) -> str:
     return "".join(delta.text for delta in deltas)
 
 
-def test_tokens_become_deltas_of_whole_characters() -> None:
-    decoder = AnswerDecoder(_TOKENIZER)
-    tokens = _letters("a🙂")
-    assert [_text(decoder.add([token])) for token in tokens] == ["a", "", "", "", "🙂"]
-    assert decoder.flush() == []
-    assert decoder.text == "a🙂"
+def decode_singly(decoder: AnswerDecoder, tokens: list[int]) -> str:
+    text = "".join(text_of(decoder.add([token])) for token in tokens)
+    return text + text_of(decoder.flush())
 
 
-def test_a_stop_string_across_tokens_ends_the_text_and_says_where_to_cut() -> None:
-    decoder = AnswerDecoder(_TOKENIZER, stop=["STOP"])
-    deltas = decoder.add(_letters("say STOP and more"))
-    assert _text(deltas) == "say "
-    assert decoder.stop_string == "STOP"
-    assert decoder.num_tokens == len("say STOP")
-    assert decoder.add(_letters("x")) == []
-    assert decoder.flush() == []
-    assert decoder.num_tokens == len("say STOP")
+@quickly
+@given(drawn=st.data())
+def test_the_deltas_joined_are_the_text_of_all_tokens(tokenizer: Tokenizer, drawn: st.DataObject) -> None:
+    tokens = drawn.draw(st.lists(st.integers(0, tokenizer.vocab_size - 1), max_size=20))
+    decoder = AnswerDecoder(tokenizer)
+
+    sent = decode_singly(decoder, tokens)
+
+    assert sent == decoder.text == tokenizer.decode(tokens)
+    assert decoder.replay_tokens() == tokens
+    assert decoder.num_tokens == len(tokens)
 
 
-def test_what_might_begin_a_stop_string_comes_out_at_the_end() -> None:
-    decoder = AnswerDecoder(_TOKENIZER, stop=["STOP"])
-    assert _text(decoder.add(_letters("a ST"))) == "a "
-    assert _text(decoder.flush()) == "ST"
-    assert decoder.stop_string is None
-
-
-def test_an_empty_stop_string_is_refused() -> None:
-    with pytest.raises(BadRequest):
-        AnswerDecoder(_TOKENIZER, stop=[""])
-
-
-@given(
-    text=st.text(alphabet="ab é🙂S", max_size=20),
-    stop=st.lists(st.text(alphabet="ab é🙂S", min_size=1, max_size=3), max_size=2),
-    seed=st.integers(0, 1000),
-    broken=st.booleans(),
-)
-def test_replayed_ids_decode_to_exactly_what_was_sent(
-    text: str, stop: list[str], seed: int, broken: bool
+@quickly
+@given(before=TEXTS, after=TEXTS, stop=st.sampled_from(["hel", "lo ", "STOP", "é", "🎈\n", " w"]))
+def test_after_a_stop_string_what_was_sent_and_what_is_replayed_say_the_text_before_it(
+    tokenizer: Tokenizer, before: str, after: str, stop: str
 ) -> None:
-    rng = random.Random(seed)
-    tokens = _ids(text) if rng.random() < 0.5 else _letters(text)
-    if broken:
-        tokens = tokens[: rng.randint(0, len(tokens))]
-    decoder = AnswerDecoder(_TOKENIZER, stop=stop)
-    sent, at = "", 0
-    while at < len(tokens):
-        size = rng.randint(1, 3)
-        sent += _text(decoder.add(tokens[at : at + size]))
-        at += size
-    unfinished = decoder.replay_tokens()
-    assert _TOKENIZER.decode(unfinished) == sent == decoder.text
-    sent += _text(decoder.flush())
-    assert _TOKENIZER.decode(decoder.replay_tokens()) == sent == decoder.text
-    if decoder.stop_string is None:
-        assert decoder.replay_tokens() == tokens
+    text = before + stop + after
+    decoder = AnswerDecoder(tokenizer, stop=[stop])
+
+    sent = decode_singly(decoder, tokenizer.encode(text).tolist())
+
+    assert decoder.stop_string == stop
+    assert sent == decoder.text == text[: text.index(stop)]
+    assert tokenizer.decode(decoder.replay_tokens()) == sent
 
 
-def test_reports_travel_with_the_text_of_their_tokens_and_none_is_lost() -> None:
-    decoder = AnswerDecoder(_TOKENIZER, report_logprobs=True)
-    tokens = _letters("a🙂")
-    deltas: list[TextDelta] = []
-    for token in tokens:
-        deltas += decoder.add([token], [TokenLogprobs(logprob=-0.5, top=((token, -0.5), (99, -2.0)))])
-    deltas += decoder.flush()
-    assert [(delta.text, len(delta.logprobs)) for delta in deltas] == [("a", 1), ("🙂", 4)]
-    reports = [report for delta in deltas for report in delta.logprobs]
-    assert b"".join(report.chosen.token_bytes for report in reports) == "a🙂".encode()
-    assert reports[0].chosen.token == "a"
-    assert [top.logprob for top in reports[0].top] == [-0.5, -2.0]
+def test_tokens_wholly_before_the_stop_string_are_replayed_as_sampled(chatml: Tokenizer) -> None:
+    spelled = [chatml.encode(character).tolist()[0] for character in "hello"]  # not as it would be encoded
+    decoder = AnswerDecoder(chatml, stop=["STOP"])
+    decoder.add([*spelled, *chatml.encode("STOP").tolist()])
+
+    assert decoder.replay_tokens() == spelled
+    assert spelled != chatml.encode("hello").tolist()
 
 
-def test_reports_without_text_come_out_at_the_end() -> None:
-    decoder = AnswerDecoder(_TOKENIZER, stop=["ab"], report_logprobs=True)
-    assert decoder.add(_letters("ab"), [TokenLogprobs(logprob=-1.0)] * 2) == [
-        TextDelta(text="", logprobs=decoder_reports(2))
-    ]
+def test_a_stop_string_inside_a_token_of_a_later_word_adds_no_space(pieces: Tokenizer) -> None:
+    whole = pieces.encode("hello hello").tolist()
+    assert len(whole) == 2
+    decoder = AnswerDecoder(pieces, stop=["llo he"])
+
+    decoder.add(whole)
+
+    assert decoder.text == "he"
+    assert pieces.decode(decoder.replay_tokens()) == "he"
 
 
-def decoder_reports(count: int) -> tuple:  # type: ignore[type-arg]
-    decoder = AnswerDecoder(_TOKENIZER, report_logprobs=True)
-    return decoder.add(_letters("ab")[:count], [TokenLogprobs(logprob=-1.0)] * count)[0].logprobs
+@pytest.mark.parametrize(("stop", "sent"), [("lo", "hel"), ("o h", "hell"), ("hello hello", "")])
+def test_the_earliest_stop_string_counts(pieces: Tokenizer, stop: str, sent: str) -> None:
+    decoder = AnswerDecoder(pieces, stop=[stop])
+
+    decoder.add(pieces.encode("hello hello").tolist())
+
+    assert decoder.text == sent
+    assert pieces.decode(decoder.replay_tokens()) == sent
+
+
+def test_a_cut_inside_the_second_word_keeps_the_first_as_sampled(pieces: Tokenizer) -> None:
+    first, second = pieces.encode("hello hello").tolist()
+    decoder = AnswerDecoder(pieces, stop=["llo!"])
+
+    decoder.add([first, second, *pieces.encode_inside("!").tolist()])
+
+    assert decoder.text == "hello he"
+    assert decoder.replay_tokens()[0] == first
+    assert pieces.decode(decoder.replay_tokens()) == "hello he"
+
+
+def test_after_a_stop_string_no_token_is_looked_at(chatml: Tokenizer) -> None:
+    decoder = AnswerDecoder(chatml, stop=["!"])
+    tokens = chatml.encode("hello!").tolist()
+
+    deltas = decoder.add([*tokens, *chatml.encode(" more").tolist()])
+
+    assert text_of(deltas) == "hello"
+    assert decoder.num_tokens == len(tokens)
+    assert decoder.add(tokens) == []
+    assert decoder.flush() == []
+
+
+def test_a_beginning_of_a_stop_string_is_sent_at_the_end(chatml: Tokenizer) -> None:
+    decoder = AnswerDecoder(chatml, stop=["hello?"])
+
+    assert text_of(decoder.add(chatml.encode("say hello").tolist())) == "say "
+    assert text_of(decoder.flush()) == "hello"
+
+
+def test_a_stop_string_that_a_broken_character_completes_is_found(chatml: Tokenizer) -> None:
+    decoder = AnswerDecoder(chatml, stop=["\ufffd"])
+
+    sent = decode_singly(decoder, chatml.encode("a🎈").tolist()[:-1])
+
+    assert (sent, decoder.stop_string) == ("a", "\ufffd")
+
+
+def test_reports_go_with_the_text_of_their_tokens(chatml: Tokenizer) -> None:
+    tokens = chatml.encode("hello").tolist()
+    decoder = AnswerDecoder(chatml, report_logprobs=True)
+
+    (delta,) = decoder.add(tokens, [TokenLogprobs(logprob=-0.5, top=((tokens[0], -0.5),))] * len(tokens))
+
+    assert len(delta.logprobs) == len(tokens)
+    assert delta.logprobs[0].chosen.logprob == -0.5
+    assert delta.logprobs[0].chosen.token_bytes == chatml.token_bytes(tokens[0])
+    assert delta.logprobs[0].top == (delta.logprobs[0].chosen,)
+
+
+def test_reports_of_half_a_character_wait_for_its_end(chatml: Tokenizer) -> None:
+    tokens = chatml.encode("🎈").tolist()
+    decoder = AnswerDecoder(chatml, report_logprobs=True)
+    logprobs = TokenLogprobs(logprob=-1.0)
+
+    deltas = [delta for token in tokens for delta in decoder.add([token], [logprobs])]
+
+    assert [(delta.text, len(delta.logprobs)) for delta in deltas] == [("🎈", len(tokens))]
+    assert b"".join(report.chosen.token_bytes for report in deltas[0].logprobs) == "🎈".encode()
+
+
+def test_reports_that_wait_at_the_end_go_out_alone(chatml: Tokenizer) -> None:
+    decoder = AnswerDecoder(chatml, report_logprobs=True)
+    decoder.add([chatml.stop_tokens[0]], [TokenLogprobs(logprob=-1.0)])
+
+    (delta,) = decoder.flush()
+
+    assert (delta.text, len(delta.logprobs)) == ("", 1)
+
+
+def test_no_reports_unless_asked_for(chatml: Tokenizer) -> None:
+    (delta,) = AnswerDecoder(chatml).add(chatml.encode("h").tolist(), [TokenLogprobs(logprob=-1.0)])
+
+    assert delta.logprobs == ()

@@ -1,83 +1,87 @@
+"""Folding: system first, then users and assistants in turn, nothing said lost."""
+
 from __future__ import annotations
 
-import pytest
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keepwarm.chat.conversation import fold, texts_of, tool_result_text
-from keepwarm.chat.messages import Chat, Image, Message, Text, ToolResult, ToolSpec, ToolUse
-from keepwarm.core.errors import BadRequest
-from tests.chat.tiny import message
-
-
-def _fold(*messages: Message) -> list[tuple[str, str]]:
-    return [(m.role, m.text()) for m in fold(Chat(messages=messages))]
-
-
-def test_a_string_and_its_parts_fold_alike() -> None:
-    assert _fold(message("user", "ab")) == _fold(message("user", "a", "", "b")) == [("user", "ab")]
-
-
-def test_system_messages_at_the_start_become_one() -> None:
-    assert _fold(message("system", "a"), message("system", "b"), message("user", "c")) == [
-        ("system", "a\n\nb"),
-        ("user", "c"),
-    ]
-
-
-def test_a_later_system_message_joins_the_user_message_beside_it() -> None:
-    assert _fold(message("user", "a"), message("system", "b"), message("assistant", "c")) == [
-        ("user", "a\n\nb"),
-        ("assistant", "c"),
-    ]
-    assert _fold(
-        message("user", "a"), message("assistant", "b"), message("system", "c"), message("user", "d")
-    ) == [
-        ("user", "a"),
-        ("assistant", "b"),
-        ("user", "c\n\nd"),
-    ]
-
-
-def test_assistant_messages_in_a_row_are_one_answer_continued() -> None:
-    assert _fold(message("user", "a"), message("assistant", "b"), message("assistant", "c")) == [
-        ("user", "a"),
-        ("assistant", "bc"),
-    ]
-
-
-def test_growing_conversations_fold_to_growing_conversations() -> None:
-    turns = [
-        [message("system", "s"), message("user", "a"), message("system", "b")],
-        [message("assistant", "c"), message("system", "d")],
-        [message("assistant", "e"), message("user", "f"), message("user", "g")],
-    ]
-    folded = [fold(Chat(messages=tuple(m for turn in turns[:n] for m in turn))) for n in (1, 2, 3)]
-    assert folded[1][: len(folded[0])] == folded[0]
-    assert folded[2][: len(folded[1])] == folded[1]
-
-
-@pytest.mark.parametrize(
-    "part",
-    [Image(source="data:"), ToolResult(tool_use_id="1", parts=(Image(source="data:"),))],
+from keepwarm.chat.messages import (
+    Chat,
+    Image,
+    Message,
+    Part,
+    Reasoning,
+    Text,
+    ToolResult,
+    ToolSpec,
+    ToolUse,
 )
-def test_an_image_is_refused_naming_its_message(part: Image | ToolResult) -> None:
-    with pytest.raises(BadRequest, match=r"messages\.1: this model takes no images"):
-        fold(Chat(messages=(message("user", "a"), message("user", part))))
+from tests.chat.conversations import assistant, chat_of, system, user
+
+any_message = st.builds(
+    lambda write, text: write(text), st.sampled_from([system, user, assistant]), st.text("ab \n", max_size=4)
+)
 
 
-def test_a_failed_result_says_so_once() -> None:
-    def failed(text: str) -> str:
-        return tool_result_text(ToolResult(tool_use_id="1", parts=(Text(text=text),), is_error=True))
+@given(messages=st.lists(any_message, max_size=8))
+def test_roles_alternate_after_at_most_one_system_message(messages: list[Message]) -> None:
+    roles = [message.role for message in fold(chat_of(*messages))]
 
-    assert failed("no such file") == "Error: no such file"
-    assert failed("Error: no such file") == "Error: no such file"
+    assert "system" not in roles[1:]
+    assert all(one != other for one, other in pairwise(roles))
 
 
-def test_every_string_of_the_caller_is_seen() -> None:
+@given(messages=st.lists(any_message, max_size=8))
+def test_nothing_that_was_said_is_lost_or_moved(messages: list[Message]) -> None:
+    folded = "".join(message.text() for message in fold(chat_of(*messages)))
+    said = "".join(message.text() for message in messages)
+
+    assert folded.replace("\n", "") == said.replace("\n", "")
+
+
+@given(messages=st.lists(any_message, max_size=8))
+def test_a_conversation_that_grows_by_another_speaker_keeps_its_beginning(messages: list[Message]) -> None:
+    before = fold(chat_of(*messages, user("u")))
+
+    assert fold(chat_of(*messages, user("u"), assistant("a"), system("s")))[: len(before)] == before
+
+
+def test_text_is_joined_only_over_its_own_kind() -> None:
+    use = ToolUse(id="1", name="n", arguments={})
+    parts: tuple[Part, ...] = (Text(text="a"), Text(text=""), Text(text="b"), use, Text(text="c"))
+
+    (message,) = fold(Chat(messages=(Message(role="assistant", parts=parts),)))
+
+    assert message.parts == (Text(text="ab"), use, Text(text="c"))
+
+
+def test_a_failure_says_so_once() -> None:
+    def result(text: str, is_error: bool) -> str:
+        return tool_result_text(ToolResult(tool_use_id="1", parts=(Text(text=text),), is_error=is_error))
+
+    assert result("no net", True) == "Error: no net"
+    assert result("error: no net", True) == "error: no net"
+    assert result("sunny", False) == "sunny"
+
+
+def test_every_string_a_caller_chose_is_looked_at() -> None:
     chat = Chat(
         messages=(
-            message("user", "a", ToolResult(tool_use_id="b", parts=(Text(text="c"),))),
-            message("assistant", ToolUse(id="d", name="e", arguments={"f": ["g", {"h": 1}]})),
+            Message(
+                role="assistant",
+                parts=(
+                    Text(text="a"),
+                    Reasoning(text="b"),
+                    ToolUse(id="c", name="d", arguments={"e": ["f", {"g": "h"}], "i": 1}),
+                    ToolUse(id="j", name="k", arguments="l"),
+                    ToolResult(tool_use_id="m", parts=(Text(text="n"), Image(source="-"))),
+                ),
+            ),
         ),
-        tools=(ToolSpec(name="i", description="j", parameters={"k": "l"}),),
+        tools=(ToolSpec(name="o", description="p", parameters={"q": "r"}),),
     )
-    assert sorted(texts_of(chat)) == list("abcdefghijkl")
+
+    assert "".join(sorted(texts_of(chat))) == "abcdefghijklmnopqr"

@@ -1,157 +1,208 @@
+"""A GGUF file's tokenizer gives the ids of the tokenizer it was made from."""
+
 from __future__ import annotations
 
-import tempfile
-from functools import cache
+import json
+import mmap
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import pre_tokenizers
+from tokenizers import Tokenizer as Backend
 
 from keepwarm.chat.tokenizer import Tokenizer, load_tokenizer
 from keepwarm.core.errors import BadModel
-from tests.chat.tiny import CHATML, byte_level, gguf_of_byte_level, write_gguf
+from keepwarm.core.gguf import parse_gguf_header
+from tests.chat.tiny_tokenizers import CHATML, byte_level_backend, pieces_backend, write_gguf
 
-_TEXTS = st.text(
-    alphabet=st.one_of(st.characters(codec="utf-8"), st.sampled_from(" \n0123abcthe")), max_size=40
-)
-
-
-def test_a_byte_level_file_gives_the_tokenizer_it_was_made_of(tmp_path: Path) -> None:
-    backend = byte_level(plain=("<think>",))
-    tokenizer = load_tokenizer(str(gguf_of_byte_level(tmp_path / "a.gguf", backend)))
-    text = "The cache <think> reads, 12345 🙂\n\n  twice."
-    assert tokenizer.encode(text).tolist() == backend.encode(text).ids
-    assert tokenizer.stop_tokens == (2, 0)
-    assert tokenizer.eos_token == "<|im_end|>"
-    assert tokenizer.chat_template == CHATML
-    assert tokenizer.max_position == 512
-    assert tokenizer.vocab_size == backend.get_vocab_size()
+NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
+PLAIN_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="<>\U0010fffe"), max_size=30)
 
 
-def test_smollm_cuts_numbers_into_digits_and_space_away_from_them(tmp_path: Path) -> None:
-    backend = byte_level()
-    tokenizer = load_tokenizer(
-        str(gguf_of_byte_level(tmp_path / "a.gguf", backend, tokenizer__ggml__pre="smollm"))
-    )
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    for text in ("x = 12345", "    7", "a1b22\n\n3", "١٢ ²"):
-        assert tokenizer.encode(text).tolist() == backend.encode(text).ids
-
-
-@pytest.mark.parametrize(
-    ("pre", "text", "pieces"),
-    [
-        ("llama-bpe", "It'S 12345 x\n\n y", ["It", "'S", " ", "123", "45", " x", "\n\n", " y"]),
-        ("qwen2", "it's 123 !\n", ["it", "'s", " ", "1", "2", "3", " !\n"]),
-        ("gpt-2", "it's 123\n x", ["it", "'s", " 123", "\n", " x"]),
-        ("tekken", "HelloWorld 12", ["Hello", "World", " ", "1", "2"]),
-        ("gpt-4o", "HelloWorld's 1234", ["Hello", "World's", " ", "123", "4"]),
-    ],
-)
-def test_each_way_of_cutting_cuts_as_its_models_do(
-    tmp_path: Path, pre: str, text: str, pieces: list[str]
-) -> None:
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    cut = [piece.replace(" ", "Ġ").replace("\n", "Ċ") for piece in pieces]
-    longer = [word[:n] for word in cut for n in range(2, len(word) + 1)]
-    tokens = list(dict.fromkeys([*letters, *longer, "xĊ", "Ġ1", "12345", "'"]))
-    merges = list(dict.fromkeys(f"{word[:-1]} {word[-1]}" for word in longer))
-    path = write_gguf(
-        tmp_path / "a.gguf",
-        {
-            "tokenizer.ggml.model": "gpt2",
-            "tokenizer.ggml.pre": pre,
-            "tokenizer.ggml.tokens": tokens,
-            "tokenizer.ggml.merges": merges,
-        },
-    )
-    tokenizer = load_tokenizer(str(path))
-    assert [tokenizer.token_bytes(t).decode() for t in tokenizer.encode(text).tolist()] == pieces
-
-
-def _sentencepiece_gguf(path: Path, **changes: Any) -> tuple[Path, dict[str, tuple[int, float]]]:
-    words = ["▁the", "the", "▁t", "th", "he", "▁", "t", "h", "e", "a", "b", "ab", "▁a", "ba", "bab", "é"]
-    special = ["<unk>", "<s>", "</s>"]
-    tokens = special + [f"<0x{byte:02X}>" for byte in range(256)] + words
-    scores = [0.0] * 259 + [-float(n) for n in (3, 4, 2, 1, 5, 90, 91, 92, 93, 94, 95, 6, 7, 6, 8, 96)]
-    types = [2, 3, 3] + [6] * 256 + [1] * len(words)
-    values: dict[str, Any] = {
-        "tokenizer.ggml.model": "llama",
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.scores": scores,
-        "tokenizer.ggml.bos_token_id": 1,
-        "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.ggml.unknown_token_id": 0,
-        **{key.replace("__", "."): value for key, value in changes.items()},
+def metadata_of(backend: Backend, kind: str) -> dict[str, Any]:
+    """As llama.cpp converts a tokenizer."""
+    written = json.loads(backend.to_str())
+    tokens = [backend.id_to_token(number) or "" for number in range(backend.get_vocab_size())]
+    special = {
+        token["id"]: CONTROL if token["special"] else USER_DEFINED for token in written["added_tokens"]
     }
-    write_gguf(path, {key: value for key, value in values.items() if value is not None}, types)
-    return path, {tokens[n]: (n, scores[n]) for n in range(259, len(tokens))}
+    metadata: dict[str, Any] = {
+        "tokenizer.ggml.model": kind,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [
+            special.get(number, BYTE if token.startswith("<0x") else NORMAL)
+            for number, token in enumerate(tokens)
+        ],
+        "tokenizer.ggml.eos_token_id": 2,
+        "tokenizer.chat_template": CHATML,
+    }
+    if kind == "gpt2":
+        metadata["tokenizer.ggml.pre"] = "gpt-2"
+        metadata["tokenizer.ggml.merges"] = [" ".join(pair) for pair in written["model"]["merges"]]
+    else:
+        metadata["tokenizer.ggml.unknown_token_id"] = 0
+        metadata["tokenizer.ggml.scores"] = [-float(number) for number in range(len(tokens))]
+    return metadata
 
 
-def _join_best_pairs(text: str, vocab: dict[str, tuple[int, float]]) -> list[int]:
-    """SentencePiece BPE, the slow way: always the neighbours whose whole has the best score."""
-    pieces = list(text.replace(" ", "▁"))
-    while True:
-        wholes = [(vocab[a + b][1], -n) for n, (a, b) in enumerate(pairwise(pieces)) if a + b in vocab]
-        if not wholes:
-            break
-        at = -max(wholes)[1]
-        pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
-    return [
-        token
-        for piece in pieces
-        for token in ([vocab[piece][0]] if piece in vocab else [3 + byte for byte in piece.encode()])
-    ]
+KINDS = {"gpt2": byte_level_backend, "llama": pieces_backend}
 
 
-@cache
-def _spm(prefix: bool) -> tuple[Tokenizer, dict[str, tuple[int, float]]]:
-    with tempfile.TemporaryDirectory() as folder:
-        path, vocab = _sentencepiece_gguf(Path(folder) / "a.gguf", tokenizer__ggml__add_space_prefix=prefix)
-        return load_tokenizer(str(path)), vocab
+@pytest.fixture(params=["gpt2", "llama"], scope="module")
+def both(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Tokenizer, Backend]:
+    """Out of the file, and what it was made from."""
+    backend = KINDS[request.param]()
+    file = tmp_path_factory.mktemp(request.param) / "tiny.gguf"
+    return load_tokenizer(write_gguf(file, metadata_of(backend, request.param))), backend
 
 
-@pytest.mark.parametrize("prefix", [True, False])
-@given(text=st.text(alphabet="theab é🙂\n", max_size=16))
-def test_sentencepiece_joins_as_scores_say(prefix: bool, text: str) -> None:
-    tokenizer, vocab = _spm(prefix)
-    expected = _join_best_pairs((" " if prefix and text else "") + text, vocab)
-    assert tokenizer.encode(text).tolist() == expected
-    assert tokenizer.decode(expected) == text
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.one_of(PLAIN_TEXT, st.text("helo wth", max_size=20)))
+def test_ids_are_those_of_the_tokenizer_it_was_made_from(both: tuple[Tokenizer, Backend], text: str) -> None:
+    tokenizer, backend = both
+
+    ids = tokenizer.encode(text).tolist()
+
+    assert ids == backend.encode(text, add_special_tokens=False).ids
+    assert tokenizer.decode(ids) == text
 
 
-def test_sentencepiece_says_its_opening_and_stop_tokens(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(str(_sentencepiece_gguf(tmp_path / "a.gguf")[0]))
-    assert (tokenizer.bos_token, tokenizer.adds_bos, tokenizer.stop_tokens) == ("<s>", True, (2,))
-    assert tokenizer.chat_template is None
+def test_what_the_file_says_besides(both: tuple[Tokenizer, Backend]) -> None:
+    tokenizer, backend = both
+
+    assert tokenizer.vocab_size == backend.get_vocab_size()
+    assert tokenizer.max_position == 512
+    assert tokenizer.chat_template == CHATML
+    assert tokenizer.eos_token == backend.id_to_token(2)
+    assert tokenizer.stop_tokens[0] == 2
+
+
+DAMAGES: list[tuple[str, dict[str, Any], str]] = [
+    ("no tokens", {"tokenizer.ggml.tokens": None}, "lacks tokenizer.ggml.tokens"),
+    ("no merges", {"tokenizer.ggml.merges": None}, "lacks tokenizer.ggml.merges"),
+    ("no kind", {"tokenizer.ggml.model": None}, "lacks tokenizer.ggml.model"),
+    ("unknown kind", {"tokenizer.ggml.model": "bert"}, "tokenizer.ggml.model is 'bert'; supported are"),
+    ("unknown cut", {"tokenizer.ggml.pre": "klingon"}, "tokenizer.ggml.pre is 'klingon'; supported are"),
+    ("types", {"tokenizer.ggml.token_type": [1, 2]}, r"\d+ tokens but 2 in tokenizer.ggml.token_type"),
+    ("stop", {"tokenizer.ggml.eos_token_id": 9999}, "eos_token_id is 9999, the vocabulary has"),
+    ("no pair", {"tokenizer.ggml.merges": ["ab"]}, "'ab', which is no pair"),
+    ("strange merges", {"tokenizer.ggml.merges": ["a @@"]}, "tokens and merges do not fit"),
+]
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tokenizer__ggml__tokens": None}, "lacks tokenizer.ggml.tokens"),
-        ({"tokenizer__ggml__merges": None}, "lacks tokenizer.ggml.merges"),
-        ({"tokenizer__ggml__model": None}, "lacks tokenizer.ggml.model"),
-        ({"tokenizer__ggml__model": "bert"}, "'bert'; supported are 'gpt2' and 'llama'"),
-        ({"tokenizer__ggml__pre": "martian"}, "'martian'; supported are"),
-        ({"tokenizer__ggml__merges": ["a b c"]}, "'a b c', which is no pair"),
-        ({"tokenizer__ggml__merges": ["qqq zzz"]}, "tokens and merges do not fit"),
-        ({"tokenizer__ggml__eos_token_id": 10**6}, "eos_token_id is 1000000"),
-        ({"tokenizer__ggml__tokens": ["a"]}, r"1 tokens but \d+ in tokenizer.ggml.token_type"),
-    ],
+    ("change", "message"), [case[1:] for case in DAMAGES], ids=[case[0] for case in DAMAGES]
 )
-def test_what_is_missing_or_wrong_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    path = gguf_of_byte_level(tmp_path / "a.gguf", byte_level(), **change)
-    with pytest.raises(BadModel, match=message):
-        load_tokenizer(str(path))
+def test_what_is_missing_or_damaged_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    changed = {**metadata_of(byte_level_backend(), "gpt2"), **change}
+    file = write_gguf(
+        tmp_path / "bad.gguf", {key: value for key, value in changed.items() if value is not None}
+    )
+
+    with pytest.raises(BadModel, match=message) as raised:
+        load_tokenizer(file)
+
+    assert "bad.gguf" in str(raised.value)
 
 
-def test_a_path_with_nothing_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadModel, match=r"nowhere: no such file or folder"):
-        load_tokenizer(str(tmp_path / "nowhere"))
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"PK\x03\x04" + bytes(100)])
+def test_a_file_that_is_no_gguf_is_named(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "bad.gguf"
+    file.write_bytes(content)
+
+    with pytest.raises(BadModel, match=r"bad\.gguf"):
+        load_tokenizer(str(file))
+
+
+@pytest.mark.engine
+def test_the_embedded_models_ids_are_those_of_its_own_tokenizer(embedded: Tokenizer) -> None:
+    """As Hugging Face's tokenizer of SmolLM2-135M-Instruct gives them."""
+    assert embedded.encode("Hello world, don't 日本").tolist() == [
+        19556,
+        905,
+        28,
+        1326,
+        982,
+        17097,
+        241,
+        115,
+        40993,
+    ]
+    assert embedded.encode("12345").tolist() == [33, 34, 35, 36, 37]
+    assert embedded.encode_template_text("<|im_start|>user<|im_end|>").tolist() == [1, 4093, 2]
+
+
+@pytest.mark.engine
+def test_the_embedded_models_turns_end_with_its_control_tokens(embedded: Tokenizer) -> None:
+    assert embedded.stop_tokens == (2, 0)
+    assert embedded.stop_texts() == ("<|endoftext|>", "<|im_end|>")
+    assert (embedded.vocab_size, embedded.max_position, embedded.adds_bos) == (49152, 8192, False)
+
+
+class PlainBpe:
+    """Byte-pair encoding as it is defined, for ASCII: digits alone, then GPT-2's words, then the
+    best-ranked pair again and again."""
+
+    _words = re.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?[a-zA-Z]+| ?[^\sa-zA-Z0-9]+|\s+(?!\S)|\s+")
+
+    def __init__(self, tokens: list[str], merges: list[str]) -> None:
+        self._ids = {token: number for number, token in enumerate(tokens)}
+        self._ranks = {tuple(line.split(" ")): rank for rank, line in enumerate(merges)}
+
+    def encode(self, text: str) -> list[int]:
+        pieces = [piece for piece in re.split(r"([0-9])", text) if piece]
+        words = [
+            word for piece in pieces for word in ([piece] if piece.isdigit() else self._words.findall(piece))
+        ]
+        return [self._ids[part] for word in words for part in self._merge(list(word))]
+
+    def _merge(self, parts: list[str]) -> list[str]:
+        parts = [chr(ord(part) + 256) if part in " \n\t" else part for part in parts]  # spelled so by GPT-2
+        while True:
+            pairs = [
+                (self._ranks[pair], at) for at, pair in enumerate(pairwise(parts)) if pair in self._ranks
+            ]
+            if not pairs:
+                return parts
+            at = min(pairs)[1]
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+
+
+@pytest.fixture(scope="module")
+def plain_bpe(embedded: Tokenizer) -> PlainBpe:
+    with (
+        Path(embedded.origin).open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw,
+    ):
+        metadata = parse_gguf_header(Path(embedded.origin), raw).metadata
+    return PlainBpe(metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.merges"])
+
+
+@pytest.mark.engine
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    text=st.one_of(
+        st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=60),
+        st.lists(
+            st.sampled_from(["def ", "return", " 12", "\n    ", "'ll", "()", "The", "\t", "  ", "x1"])
+        ).map("".join),
+    )
+)
+def test_the_embedded_models_ids_follow_from_its_merges(
+    embedded: Tokenizer, plain_bpe: PlainBpe, text: str
+) -> None:
+    assert embedded.encode(text).tolist() == plain_bpe.encode(text)
+
+
+@pytest.mark.engine
+@settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.characters(codec="utf-8", min_codepoint=32, max_codepoint=0x3FFFF)))
+def test_the_embedded_model_spells_all_that_people_write(embedded: Tokenizer, text: str) -> None:
+    """Its vocabulary lacks some control characters and the bytes of empty planes."""
+    assert embedded.decode(embedded.encode(text)) == text

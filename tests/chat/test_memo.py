@@ -1,27 +1,54 @@
+"""A bounded memory stays bounded and forgets the least recently used."""
+
 from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from keepwarm.chat.memo import BoundedMemo
 
 
-def test_what_was_least_recently_used_goes_first() -> None:
-    memo: BoundedMemo[str, int] = BoundedMemo(max_bytes=20)
-    memo.put("a", 1, 10)
-    memo.put("b", 2, 10)
-    assert memo.get("a") == 1
-    memo.put("c", 3, 10)
-    assert (memo.get("a"), memo.get("b"), memo.get("c")) == (1, None, 3)
-    assert memo.held_bytes == 20
+def test_the_least_recently_used_is_forgotten_first() -> None:
+    memo: BoundedMemo[str, int] = BoundedMemo(max_bytes=2)
+    memo.put("old", 1, 1)
+    memo.put("new", 2, 1)
+    assert memo.get("old") == 1
+
+    memo.put("newest", 3, 1)
+
+    assert (memo.get("old"), memo.get("new"), memo.get("newest")) == (1, None, 3)
 
 
-def test_a_new_value_takes_the_old_ones_place_and_bytes() -> None:
-    memo: BoundedMemo[str, int] = BoundedMemo(max_bytes=20)
-    memo.put("a", 1, 15)
-    memo.put("a", 2, 5)
-    assert (memo.get("a"), memo.held_bytes, len(memo)) == (2, 5, 1)
+def test_what_is_larger_than_the_whole_pushes_nothing_out() -> None:
+    memo: BoundedMemo[str, int] = BoundedMemo(max_bytes=10)
+    memo.put("small", 1, 4)
+
+    memo.put("huge", 2, 11)
+
+    assert memo.get("huge") is None
+    assert memo.get("small") == 1
 
 
-def test_what_is_larger_than_the_memory_is_not_kept() -> None:
-    memo: BoundedMemo[str, int] = BoundedMemo(max_bytes=20)
-    memo.put("a", 1, 21)
-    assert memo.get("a") is None
+def test_a_value_replaced_by_one_too_large_is_gone() -> None:
+    memo: BoundedMemo[str, int] = BoundedMemo(max_bytes=10)
+    memo.put("key", 1, 4)
+
+    memo.put("key", 2, 11)
+
+    assert memo.get("key") is None
     assert memo.held_bytes == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 12)), max_size=40))
+def test_the_bytes_held_are_those_of_the_entries_and_never_more_than_allowed(
+    puts: list[tuple[int, int]],
+) -> None:
+    memo: BoundedMemo[int, int] = BoundedMemo(max_bytes=20)
+    sizes: dict[int, int] = {}
+
+    for key, num_bytes in puts:
+        memo.put(key, num_bytes, num_bytes)
+        sizes[key] = num_bytes
+        held = [key for key in sizes if memo.get(key) is not None]
+        assert memo.held_bytes == sum(sizes[key] for key in held) <= 20
+        assert len(memo) == len(held)

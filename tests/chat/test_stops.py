@@ -1,4 +1,8 @@
+"""Stop strings are found the same wherever the text was cut."""
+
 from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
 
 import pytest
 from hypothesis import given
@@ -7,11 +11,11 @@ from hypothesis import strategies as st
 from keepwarm.chat.stops import StopStrings
 from keepwarm.core.errors import BadRequest
 
-_LETTERS = st.text(alphabet="ab\n", max_size=30)
-_STOPS = st.lists(st.text(alphabet="ab\n", min_size=1, max_size=4), max_size=3)
+SHORT = st.text("ab", min_size=1, max_size=4)
 
 
-def _run(stops: list[str], pieces: list[str]) -> tuple[str, str | None]:
+def watch(stops: Sequence[str], pieces: Iterable[str]) -> tuple[str, str | None]:
+    """All that was sent, and the stop string."""
     watcher = StopStrings(stops)
     sent = ""
     for piece in pieces:
@@ -22,32 +26,50 @@ def _run(stops: list[str], pieces: list[str]) -> tuple[str, str | None]:
     return sent + watcher.flush(), None
 
 
-def _earliest(stops: list[str], text: str) -> tuple[str, str | None]:
-    """The slow way: the smallest end, then the longest string."""
+def watch_slowly(stops: Sequence[str], text: str) -> tuple[str, str | None]:
+    """The rule itself: complete first, then longest."""
     for end in range(1, len(text) + 1):
-        ended = [stop for stop in stops if text[:end].endswith(stop)]
-        if ended:
-            longest = max(ended, key=len)
-            return text[: end - len(longest)], longest
+        found = [stop for stop in stops if text[:end].endswith(stop)]
+        if found:
+            stop = max(found, key=len)
+            return text[: end - len(stop)], stop
     return text, None
 
 
-@given(stops=_STOPS, pieces=st.lists(_LETTERS, max_size=6))
-def test_wherever_the_text_is_cut_the_same_stop_string_wins(stops: list[str], pieces: list[str]) -> None:
-    assert _run(stops, pieces) == _earliest(stops, "".join(pieces))
+@given(stops=st.lists(SHORT, max_size=4), pieces=st.lists(st.text("abc", max_size=4), max_size=10))
+def test_the_result_is_the_rules_however_the_text_was_cut(stops: list[str], pieces: list[str]) -> None:
+    assert watch(stops, pieces) == watch_slowly(stops, "".join(pieces))
 
 
-def test_text_that_may_begin_a_stop_string_is_held_back_and_no_more() -> None:
-    watcher = StopStrings(["###", "\n\nHuman:"])
-    assert watcher.add("hello #") == ("hello ", None)
-    assert watcher.add("# no\n") == ("## no", None)
-    assert watcher.add("x") == ("\nx", None)
+@given(stops=st.lists(SHORT, max_size=4), text=st.text("abc", max_size=12))
+def test_nothing_is_held_that_cannot_become_a_stop_string(stops: list[str], text: str) -> None:
+    watcher = StopStrings(stops)
+    sent = ""
+    for end in range(1, len(text) + 1):
+        safe, match = watcher.add(text[end - 1])
+        if match is not None:
+            return
+        sent += safe
+        held = text[len(sent) : end]
+        assert not held or any(stop.startswith(held) for stop in stops)
 
 
-def test_without_stop_strings_nothing_is_held_back() -> None:
-    assert StopStrings([]).add("abc") == ("abc", None)
+def test_a_stop_string_over_three_pieces_is_found() -> None:
+    assert watch(["END"], ["say E", "N", "D more"]) == ("say ", "END")
+
+
+def test_a_beginning_that_fails_is_sent_and_a_later_one_is_found() -> None:
+    assert watch(["aab"], ["a", "a", "a", "b"]) == ("a", "aab")
+
+
+def test_the_string_that_is_complete_first_wins() -> None:
+    assert watch(["bcd", "c"], ["abcd"]) == ("ab", "c")
+
+
+def test_of_two_that_end_together_the_longer_wins() -> None:
+    assert watch(["c", "bc"], ["a", "b", "c"]) == ("a", "bc")
 
 
 def test_an_empty_stop_string_is_refused() -> None:
-    with pytest.raises(BadRequest, match="empty"):
+    with pytest.raises(BadRequest, match="stop strings must not be empty"):
         StopStrings(["x", ""])

@@ -33,7 +33,7 @@ def test_a_client_that_leaves_mid_stream_stops_its_work(served: Served) -> None:
             if line == "event: content_block_delta":
                 break
     eventually(lambda: served.held_blocks() == 0)
-    assert served.metric("keepwarm_running_requests") == 0
+    assert served.metric("keepwarm_requests_running") == 0
 
 
 def test_a_client_that_leaves_while_its_prompt_is_read_stops_its_work(served: Served) -> None:
@@ -41,7 +41,7 @@ def test_a_client_that_leaves_while_its_prompt_is_read_stops_its_work(served: Se
     body = messages_body(served, "First of all: " + LONG, stream=True)
     with served.client() as client, client.stream("POST", "/v1/messages", json=body) as response:
         assert response.status_code == 200
-        eventually(lambda: served.metric("keepwarm_running_requests") == 1)
+        eventually(lambda: served.metric("keepwarm_requests_running") == 1)
     eventually(lambda: served.held_blocks() == 0)
     assert served.metric("keepwarm_computed_tokens_total") - computed < 3_000
 

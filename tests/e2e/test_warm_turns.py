@@ -14,7 +14,7 @@ from tests.e2e.served import Served
 pytestmark = pytest.mark.engine
 BLOCK = 16
 RULES = "You are a careful assistant. " + " ".join(
-    f"Rule {n}: keep file number {n} short and tidy." for n in range(60)
+    f"Rule {n}: keep file number {n} short and tidy." for n in range(24)
 )
 GREEDY = {"temperature": 0}  # the SDK has no argument for it any more
 BYPASS = {"x-keepwarm-cache": "bypass"}
@@ -29,7 +29,7 @@ def openai_client(served: Served) -> openai.OpenAI:
 
 
 def ask(
-    served: Served, messages: Sequence[Any], *, max_tokens: int = 24, **options: Any
+    served: Served, messages: Sequence[Any], *, max_tokens: int = 16, **options: Any
 ) -> anthropic.types.Message:
     with anthropic_client(served) as client:
         answer: anthropic.types.Message = client.messages.create(
@@ -92,7 +92,7 @@ def test_the_anthropic_sdk_streams(served: Served) -> None:
     with (
         anthropic_client(served) as client,
         client.messages.stream(
-            model=served.model, max_tokens=24, system=RULES, messages=messages, extra_body=GREEDY
+            model=served.model, max_tokens=16, system=RULES, messages=messages, extra_body=GREEDY
         ) as stream,
     ):
         pieces = list(stream.text_stream)
@@ -110,13 +110,13 @@ def test_the_openai_sdk_streams_and_reports_cached_tokens(served: Served) -> Non
     ]
     with openai_client(served) as client:
         whole = client.chat.completions.create(
-            model="default", messages=messages, max_tokens=24, temperature=0
+            model="default", messages=messages, max_tokens=16, temperature=0
         )
         chunks = list(
             client.chat.completions.create(
                 model="default",
                 messages=messages,
-                max_tokens=24,
+                max_tokens=16,
                 temperature=0,
                 stream=True,
                 stream_options={"include_usage": True},
@@ -138,7 +138,7 @@ def test_both_dialects_share_one_cache(served: Served) -> None:
         second = client.chat.completions.create(
             model=served.model,
             messages=[{"role": "system", "content": RULES}, {"role": "user", "content": question}],
-            max_tokens=24,
+            max_tokens=16,
             temperature=0,
         )
     assert second.usage is not None

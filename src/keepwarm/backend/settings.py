@@ -42,6 +42,8 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """scripted: no model, made-up tokens; for tests of everything around the engine."""
     engine_silence_limit_s: float = 120.0
     """A rank that says nothing for this long, heartbeats included, is taken for hung and killed."""
+    engine_start_limit_s: float = 3600.0
+    """A rank that has not loaded its model after this long is killed, and the start has failed."""
 
 
 def decode_settings(raw: bytes) -> BackendSettings:

@@ -74,8 +74,14 @@ class AnswerDecoder:
             return self._tokens
         num_characters, num_tokens = max(entry for entry in self._whole_at if entry[0] <= len(text))
         rest = text[num_characters:]
-        shared = self._tokenizer.encode(rest, after_control_token=True).tolist() if rest else []
-        return self._tokens[:num_tokens] + shared
+        if not rest:
+            return self._tokens[:num_tokens]
+        tokenizer = self._tokenizer
+        if num_tokens:
+            shared = tokenizer.encode_inside(rest)
+        else:
+            shared = tokenizer.encode(rest, after_control_token=True)
+        return [*self._tokens[:num_tokens], *shared.tolist()]
 
     def _watch(self, text: str) -> str:
         """The part of the text that may go out."""

@@ -10,8 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
+
+from keepwarm.core.errors import BadRequest
 
 _FIRST_PRIVATE, _LAST_PRIVATE = 0xF0000, 0xFFFFD  # a plane nobody writes in
+_TRIED_FIRST = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,16 +28,20 @@ class ControlToken:
 
 
 def unused_characters(texts: Iterable[str], count: int) -> list[str]:
-    """Private-use characters that none of the texts contains."""
+    """Private-use characters that none of the texts contains.
+
+    Raises `BadRequest` when there are not so many.
+    """
     wide = [text for text in texts if not text.isascii()]
-    found: list[str] = []
-    for code in range(_FIRST_PRIVATE, _LAST_PRIVATE):
-        character = chr(code)
-        if not any(character in text for text in wide):
-            found.append(character)
-            if len(found) == count:
-                return found
-    raise ValueError("the conversation uses every private character")
+    first = [chr(code) for code in range(_FIRST_PRIVATE, _FIRST_PRIVATE + _TRIED_FIRST)]
+    found = [character for character in first if not any(character in text for text in wide)]
+    if len(found) < count:  # somebody writes in that plane after all: look at each character once
+        used = frozenset().union(*wide)
+        every = map(chr, range(_FIRST_PRIVATE, _LAST_PRIVATE + 1))
+        found = list(islice((character for character in every if character not in used), count))
+    if len(found) < count:
+        raise BadRequest("the conversation uses every private character of Unicode's plane 15")
+    return found[:count]
 
 
 class ControlTokens:
@@ -91,7 +99,7 @@ class ControlTokens:
     def cut_inside(self, text: str) -> list[str]:
         """The text in pieces none of which spells a control token."""
         pieces, at = [], 0
-        for match in self._pattern.finditer(text):
+        while match := self._pattern.search(text, at):  # one may begin inside another
             pieces.append(text[at : match.start() + 1])
             at = match.start() + 1
         return [piece for piece in (*pieces, text[at:]) if piece]

@@ -6,15 +6,16 @@ Two kinds: "gpt2", byte-level BPE whose way of cutting text is named by `tokeniz
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
-from keepwarm.chat.gguf_metadata import read_gguf_metadata
 from keepwarm.chat.tokenizer_parts import TokenizerParts, stop_tokens
 from keepwarm.core.errors import BadModel
+from keepwarm.core.gguf import parse_gguf_header
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 2, 3, 4, 5, 6  # tokenizer.ggml.token_type
 
@@ -49,7 +50,7 @@ _ORDERED_BY_PLACE = ("gemma", "gemma2", "gemma3", "gemma3n")
 
 def read_gguf_tokenizer(path: Path) -> TokenizerParts:
     """Raises `BadModel` naming the key that is missing or not supported."""
-    metadata = _Metadata(path, read_gguf_metadata(path))
+    metadata = _Metadata(path, _read_metadata(path))
     backend = _build(metadata)
     _add_whole_tokens(backend, metadata)
     tokens = metadata.tokens
@@ -66,6 +67,14 @@ def read_gguf_tokenizer(path: Path) -> TokenizerParts:
         and bool(metadata.get("tokenizer.ggml.add_bos_token", metadata.kind == "llama")),
         max_position=metadata.get(f"{architecture}.context_length"),
     )
+
+
+def _read_metadata(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+            return parse_gguf_header(path, raw).metadata
+    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+        raise BadModel(f"{path} cannot be read: {error}") from error
 
 
 class _Metadata:

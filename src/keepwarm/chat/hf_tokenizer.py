@@ -21,7 +21,7 @@ def read_hf_tokenizer(folder: Path) -> TokenizerParts:
     generation = _read_json(folder / "generation_config.json")
     bos, eos = _token_text(special.get("bos_token")), _token_text(special.get("eos_token"))
     named = [backend.token_to_id(eos)] if eos else []
-    for source in (config, config.get("text_config") or {}, generation):
+    for source in (config, _text_part(config), generation):
         named += _as_ids(source.get("eos_token_id"))
     return TokenizerParts(
         origin=str(folder),
@@ -65,7 +65,13 @@ def _token_text(value: Any) -> str:
 
 
 def _as_ids(value: Any) -> list[int]:
-    return [token for token in (value if isinstance(value, list) else [value]) if isinstance(token, int)]
+    return [token for token in (value if isinstance(value, list) else [value]) if type(token) is int]
+
+
+def _text_part(config: dict[str, Any]) -> dict[str, Any]:
+    """Models that also see or hear keep what is said of text apart."""
+    part = config.get("text_config")
+    return part if isinstance(part, dict) else {}
 
 
 def _begins_with_bos(backend: Backend, bos: str) -> bool:
@@ -73,7 +79,7 @@ def _begins_with_bos(backend: Backend, bos: str) -> bool:
 
 
 def _max_position(config: dict[str, Any]) -> int | None:
-    for source in (config, config.get("text_config") or {}):
+    for source in (config, _text_part(config)):
         value = source.get("max_position_embeddings")
         if isinstance(value, int):
             return value

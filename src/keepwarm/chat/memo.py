@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -24,16 +25,21 @@ class BoundedMemo(Generic[Key, Value]):
 
     def get(self, key: Key) -> Value | None:
         """The value, which is now the most recently used."""
-        entry = self._entries.pop(key, None)
+        entry = self._entries.get(key)
         if entry is None:
             return None
-        self._entries[key] = entry
+        with suppress(KeyError):  # another thread has just dropped it
+            self._entries.move_to_end(key)
         return entry[0]
 
     def put(self, key: Key, value: Value, num_bytes: int) -> None:
         """Remember; what is larger than the whole memory is not remembered."""
         old = self._entries.pop(key, None)
-        self._held_bytes += num_bytes - (old[1] if old else 0)
+        if old is not None:
+            self._held_bytes -= old[1]
+        if num_bytes > self._max_bytes:  # it would only push out all others
+            return
+        self._held_bytes += num_bytes
         self._entries[key] = (value, num_bytes)
         while self._held_bytes > self._max_bytes and self._entries:
             _, (_, freed_bytes) = self._entries.popitem(last=False)

@@ -95,6 +95,11 @@ class _Turn:
     continues: bool
     """The last message is the beginning of the answer."""
 
+    @property
+    def begun(self) -> Message | None:
+        """That last message."""
+        return self.messages[-1] if self.continues else None
+
 
 _Piece = str | TokenIds
 
@@ -202,9 +207,16 @@ class ChatRenderer:
             message = turn.messages[index]
             key = answer_key(turn.before[index], message.parts) if message.role == "assistant" else None
             answer = self._replay.get(turn.tenant, key) if key else None
-            if answer is not None:
-                found[index] = answer
+            if answer is None or (message is turn.begun and not self._ends_as(answer, message.text())):
+                continue
+            found[index] = answer
         return dict(sorted(found.items()))
+
+    def _ends_as(self, answer: RememberedAnswer, text: str) -> bool:
+        """Whether white space at the end is the same, which a key does not tell: the model goes on
+        from there, and the client puts what comes at the end of what it has."""
+        said = self._tokenizer.decode(answer.tokens)
+        return said[len(said.rstrip()) :] == text[len(text.rstrip()) :]
 
     def _render_text(
         self, turn: _Turn, answers: Mapping[int, RememberedAnswer]

@@ -23,6 +23,8 @@ from keepwarm.core.ids import TokenIds, token_ids
 _ANCHOR = "\U0010fffe\ufdd0\U0010fffe"
 """Stands for "a control token was here"; non-characters, that no text for interchange holds."""
 
+_BRACKETS = frozenset("<>[]{}|")
+
 
 def load_tokenizer(model_path: str) -> Tokenizer:
     """From a GGUF file's metadata or a Hugging Face folder. Raises `BadModel`."""
@@ -69,10 +71,22 @@ class Tokenizer:
         `after_control_token`: the text does not open the prompt. Some tokenizers treat an opening
         differently.
         """
-        ids = self._encode_opening(text, after_control_token)
+        ids = self._encode(_ANCHOR + text)[1:] if after_control_token else self._encode(text)
         if not self._never_in_text[ids].any():
             return ids
         return self._encode_in_pieces(text, after_control_token)
+
+    def encode_inside(self, text: str) -> TokenIds:
+        """Ids that add this text to a text that stands before it: no space is put in front."""
+        if self.strips_first_space:
+            for before in ("\n", "\x01"):  # nothing merges with the latter
+                ids = self.encode(before + text, after_control_token=True)
+                spelled = b""
+                for number, token in enumerate(ids.tolist(), start=1):
+                    spelled += self.token_bytes(token)
+                    if spelled.removeprefix(b" ") == before.encode():
+                        return ids[number:]
+        return self.encode(text, after_control_token=True)
 
     def encode_template_text(self, text: str) -> TokenIds:
         """Ids of text in which control tokens' spellings are control tokens."""
@@ -100,7 +114,8 @@ class Tokenizer:
         """What one token adds to a text; nothing for an id that names no token."""
         known = self._bytes.get(token)
         if known is None:
-            spelled = self._backend.id_to_token(token)
+            # Beyond the vocabulary are the anchor and, in some models, padding that can be sampled.
+            spelled = self._backend.id_to_token(token) if token < self.vocab_size else None
             known = self._bytes[token] = b"" if spelled is None else self._spell(spelled)
         return known
 
@@ -127,8 +142,8 @@ class Tokenizer:
                 token_id=token_id, strips_left=token.lstrip, strips_right=token.rstrip
             )
             for token_id, token in added.items()
-            if (len(token.content) > 1 and token.special)  # one character cannot be cut inside
-            or (token.content in written and any(character in "<>[]{}|" for character in token.content))
+            if len(token.content) > 1  # one character cannot be cut inside
+            and (token.special or (token.content in written and not _BRACKETS.isdisjoint(token.content)))
         }
 
     def _prepare_backend(self, added: dict[int, AddedToken]) -> npt.NDArray[np.bool_]:
@@ -149,7 +164,6 @@ class Tokenizer:
         never = np.zeros(max(self.vocab_size, anchor) + 1, np.bool_)
         never[[token.token_id for token in self._control.values()]] = True
         never[anchor] = True
-        self._bytes[anchor] = b""
         unknown = getattr(backend.model, "unk_token", None)
         if unknown is not None and backend.token_to_id(unknown) is not None:
             never[backend.token_to_id(unknown)] = False  # what it gives for text it cannot spell
@@ -158,22 +172,11 @@ class Tokenizer:
     def _encode(self, text: str) -> TokenIds:
         return token_ids(self._backend.encode(text, add_special_tokens=False).ids)
 
-    def _encode_opening(self, text: str, after_control_token: bool) -> TokenIds:
-        return self._encode(_ANCHOR + text)[1:] if after_control_token else self._encode(text)
-
     def _encode_in_pieces(self, text: str, after_control_token: bool) -> TokenIds:
         """For text that is a control token to the model even so (unigram models take any whole
         piece), or that spells the anchor: cut inside the spelling."""
-        first, *rest = self._forbidden.cut_inside(text)
-        pieces = [self._encode_opening(first, after_control_token), *map(self._encode_middle, rest)]
-        ids = np.concatenate(pieces)
-        if self._never_in_text[ids].any():
+        first, *others = self._forbidden.cut_inside(text)
+        if not others:
             raise InvariantBroken("plain text became a control token")
-        return ids
-
-    def _encode_middle(self, text: str) -> TokenIds:
-        """Ids of text that goes on after other text: without the space that opens a text."""
-        line_end = self._encode("\n")
-        ids = self._encode("\n" + text)
-        separate = np.array_equal(ids[: len(line_end)], line_end)
-        return ids[len(line_end) :] if separate else self._encode(text)
+        ids = self.encode(first, after_control_token=after_control_token)
+        return np.concatenate([ids, *(self.encode_inside(piece) for piece in others)])

@@ -58,4 +58,11 @@ class EventDecoder:
                 return
             raw = bytes(self._buffer[_LENGTH_BYTES : _LENGTH_BYTES + length])
             del self._buffer[: _LENGTH_BYTES + length]
-            yield _event_decoder.decode(raw)
+            yield _decode_event(raw)
+
+
+def _decode_event(raw: bytes) -> ChatEvent:
+    try:
+        return _event_decoder.decode(raw)
+    except msgspec.DecodeError as error:
+        raise InvariantBroken(f"the backend's stream: {error}") from error

@@ -35,9 +35,9 @@ class Backend(ABC):
     def describe(self) -> ReplicaDescription:
         """What is served. Valid once `setup` returned."""
 
-    def is_ready(self) -> bool:
-        """Whether a request would be served now."""
-        return True
+    def unready_reason(self) -> str | None:
+        """Why a request would not be served now, for the person who can act on it; None: it would."""
+        return None
 
     def metrics_text(self) -> str:
         """Prometheus text of this replica's own metrics."""

@@ -19,6 +19,8 @@ class Init(msgspec.Struct, frozen=True, kw_only=True, tag="init"):
     """The first message to a rank: what may not stand on a command line."""
 
     hash_key: bytes
+    settings: bytes
+    """The backend's settings as JSON: `core` does not know their type."""
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):

@@ -181,6 +181,11 @@ class Scheduler:
         return events
 
     @property
+    def has_events(self) -> bool:
+        """`take_events` would return something."""
+        return bool(self._events)
+
+    @property
     def has_work(self) -> bool:
         """Something waits, runs or is in flight, or somebody must still be told of an end."""
         open_work = self._turns or self._in_flight or self._leaving

@@ -1,14 +1,11 @@
-"""Tiny tokenizers made on the fly, and the templates of well-known families in short."""
+"""Well-known families of models in small: a tokenizer of each kind with its template's habits."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
-from typing import Any
 
-import gguf
 from tokenizers import (
     AddedToken,
     Regex,
@@ -200,42 +197,3 @@ def _family(name: str) -> tuple[Backend, str, str, str]:
             plain = ("<think>", "</think>", "<tool_call>", "</tool_call>")
             return byte_level(CHATML_TOKENS, plain), THINKING, "", "<|im_end|>"
     raise KeyError(name)
-
-
-def write_gguf(path: Path, values: dict[str, Any], token_types: Sequence[int] | None = None) -> Path:
-    """A GGUF of metadata alone."""
-    writer = gguf.GGUFWriter(path, "llama")
-    for key, value in values.items():
-        if isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif isinstance(value, str):
-            writer.add_string(key, value)
-        else:
-            writer.add_array(key, value)
-    if token_types is not None:
-        writer.add_array("tokenizer.ggml.token_type", list(token_types))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    return path
-
-
-def gguf_of_byte_level(path: Path, backend: Backend, **changes: Any) -> Path:
-    """What a converter would write of a byte-level backend. `None` leaves a key out."""
-    description = json.loads(backend.to_str())
-    tokens = [token for token, _ in sorted(backend.get_vocab().items(), key=lambda item: item[1])]
-    added = {token["id"]: token for token in description["added_tokens"]}
-    types = [(3 if added[i]["special"] else 4) if i in added else 1 for i in range(len(tokens))]
-    values = {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.merges": [" ".join(pair) for pair in description["model"]["merges"]],
-        "tokenizer.ggml.eos_token_id": 2,
-        "tokenizer.chat_template": CHATML,
-        "llama.context_length": 512,
-        **{key.replace("__", "."): value for key, value in changes.items()},
-    }
-    return write_gguf(path, {key: value for key, value in values.items() if value is not None}, types)

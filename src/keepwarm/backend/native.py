@@ -1,0 +1,225 @@
+"""The front of one replica with our own engine: text in, tokens to the rank, text out.
+
+Owns the requests between their receipt and their end. Tokenising runs in threads beside
+the event loop, so that a long prompt holds nobody's stream up. Knows no process and no device.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from keepwarm.backend.answer import Answer, OutputLimit
+from keepwarm.backend.rank_metrics import metrics_text
+from keepwarm.backend.rank_port import RankEvent, RankPort
+from keepwarm.backend.settings import BackendSettings
+from keepwarm.backend.words import TurnWords, Words
+from keepwarm.chat.events import ChatEvent
+from keepwarm.chat.messages import Chat
+from keepwarm.chat.request import ChatRequest, ReplicaDescription
+from keepwarm.contract.backend import Backend
+from keepwarm.core.errors import BadRequest, ContextTooLong, NotReady
+from keepwarm.core.hashing import BlockHasher, join_hashes, root_hash
+from keepwarm.core.ids import RequestId, TenantId
+from keepwarm.core.rank_messages import Ready, Submit
+
+logger = logging.getLogger(__name__)
+
+_NUM_WORD_THREADS = 2
+"""A short prompt need not wait for a long one; more would only share the interpreter's lock."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheNaming:
+    """What names of prefixes are salted with."""
+
+    key: bytes
+    model_identity: bytes
+
+
+class NativeBackend(Backend):
+    """Built from its parts by `serve`; tests give it others."""
+
+    def __init__(
+        self,
+        settings: BackendSettings,
+        *,
+        rank: RankPort,
+        load_words: Callable[[], Words],
+        naming: CacheNaming,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._rank = rank
+        self._load_words = load_words
+        self._naming = naming
+        self._clock = clock
+        self._words: Words | None = None
+        self._word_threads = ThreadPoolExecutor(_NUM_WORD_THREADS, thread_name_prefix="words")
+        self._open: set[RequestId] = set()
+        self._outcomes: Counter[str] = Counter()
+
+    async def setup(self) -> None:
+        rank = asyncio.create_task(self._rank.start(), name="rank start")
+        try:
+            self._words = await self._in_thread(self._load_words)
+            await rank
+        finally:
+            rank.cancel()
+            await asyncio.gather(rank, return_exceptions=True)
+        logger.info("%s", _describe_cache(self._ready()))
+
+    async def chat(self, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
+        """See `Backend.chat`. Raises `ContextTooLong`, `BadRequest`, `NotReady`."""
+        received_at_s = self._clock()
+        self._refuse_unless_ready()
+        if request.request_id in self._open:
+            raise BadRequest(f"request id {request.request_id!r} is already open")
+        self._open.add(request.request_id)
+        answer: Answer | None = None
+        try:
+            turn = await self._in_thread(lambda: self._make_turn(request))
+            answer = Answer(
+                words=turn.words, limit=turn.limit, received_at_s=received_at_s, clock=self._clock
+            )
+            yield answer.accepted()
+            mailbox = _Mailbox()
+            self._rank.submit(turn.submit, mailbox.put)
+            while not answer.has_ended:
+                told = answer.take(await mailbox.take())
+                if answer.cut_at is not None:
+                    self._rank.cut(request.request_id, answer.cut_at)
+                if answer.has_ended:
+                    answer.remember()  # before anybody can send it back
+                for event in told:
+                    yield event
+        finally:
+            self._leave(request, answer)
+
+    async def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
+        self._refuse_unless_ready()
+        words = self._loaded_words()
+        return await self._in_thread(lambda: words.count_tokens(tenant, chat))
+
+    def describe(self) -> ReplicaDescription:
+        ready = self._ready()
+        return ReplicaDescription(
+            model=self._settings.model_name,
+            max_model_len=_context_tokens(ready),
+            cache_tokens=ready.num_blocks * ready.block_size,
+        )
+
+    def unready_reason(self) -> str | None:
+        return self._rank.unready_reason()
+
+    def metrics_text(self) -> str:
+        return metrics_text(self._rank, self._outcomes, num_open=len(self._open))
+
+    async def close(self) -> None:
+        await self._rank.close()
+        self._word_threads.shutdown(wait=False, cancel_futures=True)
+
+    def _make_turn(self, request: ChatRequest) -> _PreparedTurn:
+        """Render and name the blocks; runs in a thread. Raises `BadRequest`, `ContextTooLong`."""
+        words, ready = self._loaded_words(), self._ready()
+        turn_words = words.open_turn(request)
+        tokens = turn_words.prompt
+        num_tokens, context_tokens = len(tokens), _context_tokens(ready)
+        if num_tokens >= context_tokens:  # one that fills it to the last leaves no room for an answer
+            raise ContextTooLong(tokens=num_tokens, limit=min(context_tokens, num_tokens - 1))
+        limit = OutputLimit.within(context_tokens - num_tokens, asked_tokens=request.max_output_tokens)
+        root = root_hash(self._naming.key, request.tenant, self._naming.model_identity)
+        hashes = BlockHasher(key=self._naming.key, block_size=ready.block_size).extend(root, tokens)
+        submit = Submit(
+            request_id=request.request_id,
+            tokens=tokens.tobytes(),
+            block_hashes=join_hashes(hashes),
+            root=root,
+            max_output_tokens=limit.tokens,
+            stop_tokens=words.stop_tokens,
+            sampling=request.sampling,
+            use_cache=request.use_cache and self._settings.prefix_cache,
+        )
+        return _PreparedTurn(words=turn_words, submit=submit, limit=limit)
+
+    def _leave(self, request: ChatRequest, answer: Answer | None) -> None:
+        """The last of a request, however it ended."""
+        self._open.discard(request.request_id)
+        if answer is not None and answer.has_ended:
+            self._outcomes[answer.outcome or ""] += 1
+            return
+        self._rank.abort(request.request_id)
+        if answer is not None:
+            answer.remember()
+        self._outcomes["aborted"] += 1
+
+    async def _in_thread(self, job: Callable[[], _Result]) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._word_threads, job)
+
+    def _refuse_unless_ready(self) -> None:
+        """Before any work is done for a request that the rank would not take."""
+        reason = self._rank.unready_reason()
+        if reason is not None:
+            raise NotReady(reason)
+
+    def _loaded_words(self) -> Words:
+        if self._words is None:
+            raise NotReady("the tokenizer is loading")
+        return self._words
+
+    def _ready(self) -> Ready:
+        if self._rank.ready is None:
+            raise NotReady("the engine is loading")
+        return self._rank.ready
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _PreparedTurn:
+    words: TurnWords
+    submit: Submit
+    limit: OutputLimit
+
+
+class _Mailbox:
+    """A turn's events between the rank's report and the turn's own task.
+
+    Bounded by what the turn asked for: a rank says at most one token more than nothing
+    `max_output_tokens` times.
+    """
+
+    def __init__(self) -> None:
+        self._events: list[RankEvent] = []
+        self._filled = asyncio.Event()
+
+    def put(self, event: RankEvent) -> None:
+        self._events.append(event)
+        self._filled.set()
+
+    async def take(self) -> list[RankEvent]:
+        """All that came since; waits for the first. The rank owes one, so this ends."""
+        await self._filled.wait()
+        self._filled.clear()
+        events, self._events = self._events, []
+        return events
+
+
+def _context_tokens(ready: Ready) -> int:
+    """What one conversation can use: the model's context, or the whole cache where that is less."""
+    return min(ready.max_model_len, ready.num_blocks * ready.block_size)
+
+
+def _describe_cache(ready: Ready) -> str:
+    cache_tokens = ready.num_blocks * ready.block_size
+    session_tokens = _context_tokens(ready)
+    return (
+        f"L0: {ready.num_blocks:,} blocks = {cache_tokens:,} tokens = {cache_tokens // session_tokens:,} "
+        f"sessions of {session_tokens:,} tokens ({ready.description})"
+    )

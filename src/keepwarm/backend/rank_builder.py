@@ -1,0 +1,59 @@
+"""Puts a rank together from settings: executor, scheduler, and what the front is told of them.
+
+torch is imported only when the settings ask for it.
+"""
+
+from __future__ import annotations
+
+from keepwarm.backend.rank_engine import RankEngine
+from keepwarm.backend.scripted_limits import scripted_limits
+from keepwarm.backend.settings import BackendSettings
+from keepwarm.core.hashing import BlockHasher
+from keepwarm.core.rank_messages import Ready
+from keepwarm.core.step import Executor
+from keepwarm.engine.scripted import ScriptedExecutor
+from keepwarm.sched.scheduler import Scheduler, SchedulerSettings
+
+
+def build_rank(settings: BackendSettings, *, hash_key: bytes) -> tuple[RankEngine, Ready]:
+    """Load. Raises `BadModel`, `TooLittleMemory` and `BadSetting`."""
+    executor, description = _build_executor(settings)
+    limits = executor.limits
+    scheduler = Scheduler(
+        limits=limits,
+        hasher=BlockHasher(key=hash_key, block_size=limits.layout.block_size),
+        settings=SchedulerSettings(
+            max_num_batched_tokens=settings.max_num_batched_tokens, prefix_cache=settings.prefix_cache
+        ),
+    )
+    ready = Ready(
+        num_blocks=limits.num_blocks,
+        block_size=limits.layout.block_size,
+        bytes_per_block=limits.layout.bytes_per_block,
+        max_num_seqs=limits.max_num_seqs,
+        max_model_len=limits.max_model_len,
+        vocab_size=limits.vocab_size,
+        description=description,
+    )
+    return RankEngine(scheduler=scheduler, executor=executor), ready
+
+
+def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
+    if settings.engine == "scripted":
+        return ScriptedExecutor(limits=scripted_limits(settings), verify=False), "scripted: no model"
+    from keepwarm.engine.settings import EngineSettings
+    from keepwarm.engine.torch_executor import build_torch_executor
+
+    return build_torch_executor(
+        EngineSettings(
+            model_path=settings.model_path,
+            max_model_len=settings.max_model_len,
+            max_num_seqs=settings.max_num_seqs,
+            max_num_batched_tokens=settings.max_num_batched_tokens,
+            block_size=settings.block_size,
+            device_cache_gb=settings.device_cache_gb,
+            gpu_memory_utilization=settings.gpu_memory_utilization,
+            dtype=settings.dtype,
+            num_threads=settings.num_threads,
+        )
+    )

@@ -1,0 +1,142 @@
+"""One rank: a scheduler and an executor, moved on one step at a time by one thread.
+
+Owns the order of plan, submit, collect and commit. Knows no socket and no process, so that
+a rank process and the in-process rank run the same code.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, assert_never
+
+from keepwarm.core.errors import EngineLost, KeepwarmError
+from keepwarm.core.ids import RequestId
+from keepwarm.core.rank_messages import (
+    Abort,
+    Admitted,
+    Cut,
+    Ended,
+    EndReason,
+    RankStats,
+    Report,
+    Submit,
+    Tokens,
+)
+from keepwarm.core.step import Executor, StepId, StepPlan, StepResult
+
+RETRY_S = 0.01
+"""After a plan that held no work although something waits."""
+
+
+class SchedulerPort(Protocol):
+    """What a rank asks of `keepwarm.sched.scheduler.Scheduler`."""
+
+    @property
+    def has_work(self) -> bool: ...
+    @property
+    def has_events(self) -> bool: ...
+    def submit(self, turn: Submit) -> None: ...
+    def abort(self, request_id: RequestId) -> None: ...
+    def cut(self, request_id: RequestId, num_output_tokens: int) -> None: ...
+    def plan(self, now_s: float) -> StepPlan: ...
+    def commit(self, result: StepResult) -> None: ...
+    def take_events(self) -> tuple[Admitted | Tokens | Ended, ...]: ...
+    def end_all(self, reason: EndReason, error: KeepwarmError | None = None) -> None: ...
+    def stats(self) -> RankStats: ...
+    def check_integrity(self) -> None: ...
+
+
+class RankEngine:
+    """All calls come from one thread."""
+
+    def __init__(
+        self,
+        *,
+        scheduler: SchedulerPort,
+        executor: Executor,
+        clock: Callable[[], float] = time.monotonic,
+        max_steps_in_flight: int = 1,
+    ) -> None:
+        self._scheduler = scheduler
+        self._executor = executor
+        self._clock = clock
+        self._max_steps_in_flight = max_steps_in_flight
+        self._in_flight: deque[StepId] = deque()
+
+    @property
+    def has_work(self) -> bool:
+        """Something is in flight, runs or waits."""
+        return self._scheduler.has_work
+
+    def handle(self, message: Submit | Abort | Cut) -> None:
+        """Seen by the next plan."""
+        match message:
+            case Submit():
+                self._scheduler.submit(message)
+            case Abort():
+                self._scheduler.abort(message.request_id)
+            case Cut():
+                self._scheduler.cut(message.request_id, message.num_output_tokens)
+            case _:
+                assert_never(message)
+
+    def step(self, tell: Callable[[Report], None]) -> bool:
+        """Submit as many plans as may be in flight, then collect and commit the oldest.
+
+        What a plan itself decides (a turn is admitted) is told before it is computed, which may
+        take seconds; everything else waits for the caller's `report`.
+
+        False: there was nothing to compute, so the caller should wait for a message, and no
+        longer than `RETRY_S` while there is work.
+        """
+        while self._scheduler.has_work and len(self._in_flight) < self._max_steps_in_flight:
+            plan = self._scheduler.plan(self._clock())
+            if self._scheduler.has_events:
+                tell(self.report())
+            self._in_flight.append(self._executor.submit(plan))
+            if not plan.works:  # nor would another plan have any until everything is committed
+                return self._commit_all()
+        if not self._in_flight:
+            return False
+        self._commit_oldest()
+        return True
+
+    def _commit_all(self) -> bool:
+        """Whether anything but the last, which is empty, was in flight."""
+        num_with_work = len(self._in_flight) - 1
+        while self._in_flight:
+            self._commit_oldest()
+        return num_with_work > 0
+
+    def _commit_oldest(self) -> None:
+        self._in_flight.popleft()
+        self._scheduler.commit(self._executor.collect())
+
+    def report(self) -> Report:
+        """What has happened since the last report."""
+        return Report(events=self._scheduler.take_events(), stats=self._scheduler.stats())
+
+    def check_when_idle(self) -> None:
+        """Raises `InvariantBroken` when blocks or references do not add up."""
+        if not self._scheduler.has_work:
+            self._scheduler.check_integrity()
+
+    def end_all(self) -> Report:
+        """Every open turn ends as aborted; nothing is computed afterwards."""
+        self._scheduler.end_all("aborted")
+        return self.report()
+
+    def fail_all(self, error: Exception) -> Report:
+        """Every open turn ends as failed; the engine must not be used afterwards."""
+        lost = EngineLost(f"the engine stopped on {type(error).__name__}; the backend's log says where")
+        self._scheduler.end_all("failed", lost)
+        return self.report()
+
+    def close(self) -> None:
+        """Collect what is in flight and release the device."""
+        while self._in_flight:
+            self._in_flight.popleft()
+            self._executor.collect()
+        self._executor.close()

@@ -1,0 +1,77 @@
+"""A replica's own numbers as Prometheus text. Built when asked for; counts nothing itself.
+
+A rank's counters start at 0 again when it is restarted, as Prometheus expects of a counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from keepwarm.backend.rank_port import RankPort
+from keepwarm.core.rank_messages import RankStats
+
+
+def metrics_text(rank: RankPort, outcomes: Mapping[str, int], *, num_open: int) -> str:
+    """`outcomes`: requests that ended, by stop reason, error code or "aborted"."""
+    registry = CollectorRegistry()
+    registry.register(_Once([*_front_metrics(rank, outcomes, num_open), *_rank_metrics(rank.stats)]))
+    return generate_latest(registry).decode()
+
+
+class _Once(Collector):
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics
+
+
+def _front_metrics(rank: RankPort, outcomes: Mapping[str, int], num_open: int) -> Iterator[Metric]:
+    yield _gauge("keepwarm_backend_ready", "1: a request would be served now", rank.unready_reason() is None)
+    yield _gauge("keepwarm_backend_requests_open", "Requests between receipt and end", num_open)
+    yield _counter("keepwarm_rank_restarts", "Starts of the rank after it was lost", rank.num_restarts)
+    ended = CounterMetricFamily(
+        "keepwarm_backend_requests", "Requests that ended, by outcome", labels=["outcome"]
+    )
+    for outcome, count in sorted(outcomes.items()):
+        ended.add_metric([outcome], count)
+    yield ended
+
+
+def _rank_metrics(stats: RankStats | None) -> Iterator[Metric]:
+    if stats is None:
+        return
+    blocks = GaugeMetricFamily("keepwarm_l0_blocks", "Blocks of device memory, by state", labels=["state"])
+    blocks.add_metric(["held"], stats.blocks_held)
+    blocks.add_metric(["cached"], stats.blocks_cached)
+    blocks.add_metric(["empty"], stats.blocks_empty)
+    yield blocks
+    yield _gauge("keepwarm_l0_blocks_capacity", "Blocks of device memory in all", stats.blocks_total)
+    yield _gauge("keepwarm_requests_waiting", "Turns that wait for memory or a slot", stats.waiting)
+    yield _gauge("keepwarm_requests_running", "Turns that hold memory", stats.running)
+    yield _counter("keepwarm_prompt_tokens", "Tokens of all prompts", stats.prompt_tokens_total)
+    yield _counter(
+        "keepwarm_cached_tokens", "Prompt tokens that were not read again", stats.cached_tokens_total
+    )
+    yield _counter("keepwarm_computed_tokens", "Tokens whose KV was computed", stats.computed_tokens_total)
+    yield _counter("keepwarm_output_tokens", "Tokens sampled and kept", stats.output_tokens_total)
+    yield _counter(
+        "keepwarm_preemptions", "Turns that gave their memory up for another", stats.preemptions_total
+    )
+    yield _counter(
+        "keepwarm_l0_evicted_blocks", "Cached blocks whose room was needed", stats.evicted_blocks_total
+    )
+    yield _counter("keepwarm_steps", "Steps of the engine", stats.steps_total)
+
+
+def _gauge(name: str, help_text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, help_text, value=value)
+
+
+def _counter(name: str, help_text: str, value: float) -> Metric:
+    """Its name gains `_total` in the text."""
+    return CounterMetricFamily(name, help_text, value=value)

@@ -1,0 +1,106 @@
+"""The backend process: puts a native backend together and serves it until its end.
+
+The composition root of `keepwarm backend`. Its standard input belongs to whoever started it:
+one line of settings, then nothing; end of file means that the starter is dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+import uvloop
+
+from keepwarm.backend.cache_key import load_or_create_key, model_identity
+from keepwarm.backend.native import CacheNaming, NativeBackend
+from keepwarm.backend.rank_process import RankProcess
+from keepwarm.backend.settings import BackendSettings, decode_settings
+from keepwarm.backend.words import Words
+from keepwarm.contract.serve import serve_backend
+from keepwarm.core.errors import SetupError
+
+logger = logging.getLogger(__name__)
+
+_STDIN_FD = 0
+_SETUP_FAILED_STATUS = 2
+
+
+def read_settings(stream: BinaryIO) -> BackendSettings:
+    """The first line of the stream, which stays open. Raises `BadSetting`."""
+    return decode_settings(stream.readline())
+
+
+def run_backend(settings: BackendSettings | None = None) -> int:
+    """Serve until SIGTERM or the end of standard input; the exit status.
+
+    None: the settings are the first line of standard input.
+
+    0: ended when asked. 2: could not be started, and the last line on standard error, after
+    "error: ", is the sentence that says why. Anything else is a crash.
+    """
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings or read_settings(sys.stdin.buffer)))
+    except SetupError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return _SETUP_FAILED_STATUS
+    return 0
+
+
+async def _serve(settings: BackendSettings) -> None:
+    backend = build_native_backend(settings)
+    watch = stdin_closed if _stdin_belongs_to_a_parent() else None
+    await serve_backend(backend, settings.socket_path, watch)
+
+
+def build_native_backend(settings: BackendSettings) -> NativeBackend:
+    """Nothing is loaded yet. Raises `BadSetting`."""
+    key = load_or_create_key(Path(settings.data_dir))
+    identity = model_identity(settings.model_path, settings.dtype)
+    return NativeBackend(
+        settings,
+        rank=RankProcess(settings, hash_key=key),
+        load_words=lambda: _load_words(settings),
+        naming=CacheNaming(key=key, model_identity=identity),
+    )
+
+
+def _load_words(settings: BackendSettings) -> Words:
+    if settings.engine == "scripted":
+        from keepwarm.backend.scripted_words import ByteWords
+
+        return ByteWords()
+    from keepwarm.backend.model_words import load_model_words
+
+    return load_model_words(settings.model_path)
+
+
+def _stdin_belongs_to_a_parent() -> bool:
+    """A pipe or a socket does; a terminal, a file or /dev/null says nothing about anyone's life."""
+    try:
+        mode = os.fstat(_STDIN_FD).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+async def stdin_closed() -> None:
+    """Returns at the end of standard input."""
+    reader = asyncio.StreamReader()
+    loop = asyncio.get_running_loop()
+    transport, _protocol = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(_STDIN_FD), "rb", buffering=0)
+    )
+    try:
+        while await reader.read(4096):
+            pass
+    finally:
+        transport.close()

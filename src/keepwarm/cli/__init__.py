@@ -1,0 +1,1 @@
+"""The composition root: reads options and environment, builds, starts. One module a command."""

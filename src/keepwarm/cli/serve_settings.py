@@ -1,0 +1,168 @@
+"""Every option of `keepwarm serve`, once: name, default, unit and meaning. docs/settings.md shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from keepwarm.backend.settings import BackendSettings
+from keepwarm.cli.data_dir import DataDirOption
+from keepwarm.cli.settings_command import number, option
+from keepwarm.core.errors import BadSetting
+
+_BACKEND_DEFAULTS: dict[str, Any] = {
+    field.name: field.default for field in msgspec.structs.fields(BackendSettings)
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """Where to listen, what to serve, and how much of the machine it may take."""
+
+    host: Annotated[str, option("--host", help="Address to listen on; 0.0.0.0 for every interface.")] = (
+        "127.0.0.1"
+    )
+    port: Annotated[
+        int, number(int, "--port", help="Port to listen on; 0 takes any free one.", least=0, most=65535)
+    ] = 8000
+    model: Annotated[
+        Path | None,
+        option(
+            "--model",
+            help="A Hugging Face folder (config.json, tokenizer.json, *.safetensors) or a GGUF file.",
+            show_default="the embedded model",
+        ),
+    ] = None
+    served_model_name: Annotated[
+        str | None,
+        option("--served-model-name", help="The name clients use.", show_default="the model's own"),
+    ] = None
+    max_model_len: Annotated[
+        int | None,
+        number(
+            int,
+            "--max-model-len",
+            help="Context: tokens of prompt and answer together.",
+            show_default="what the model was made for",
+            least=16,
+        ),
+    ] = None
+    max_num_seqs: Annotated[
+        int, number(int, "--max-num-seqs", help="Turns that are computed together.", least=1, most=4096)
+    ] = _BACKEND_DEFAULTS["max_num_seqs"]
+    max_num_batched_tokens: Annotated[
+        int,
+        number(
+            int,
+            "--max-num-batched-tokens",
+            help="Tokens one step reads at most: a long prompt is read in pieces of this size.",
+            least=1,
+        ),
+    ] = _BACKEND_DEFAULTS["max_num_batched_tokens"]
+    block_size: Annotated[
+        int, number(int, "--block-size", help="Tokens a cache block.", least=1, most=1024)
+    ] = _BACKEND_DEFAULTS["block_size"]
+    device_cache_gb: Annotated[
+        float | None,
+        number(
+            float,
+            "--device-cache-gb",
+            help="GB (10^9 bytes) of device memory for the cache, instead of --gpu-memory-utilization.",
+            show_default="by --gpu-memory-utilization",
+            least=0.0,
+        ),
+    ] = None
+    gpu_memory_utilization: Annotated[
+        float | None,
+        number(
+            float,
+            "--gpu-memory-utilization",
+            help="Share of the device memory left after loading that the cache takes.",
+            show_default="0.9 on a GPU, 0.4 on a CPU",
+            least=0.0,
+            most=1.0,
+        ),
+    ] = None
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        option(
+            "--dtype",
+            help="Number format of weights and cache; auto: float32 on a CPU, the model's on a GPU.",
+        ),
+    ] = "auto"
+    num_threads: Annotated[
+        int | None,
+        number(
+            int, "--num-threads", help="CPU threads of the engine.", show_default="all it may use", least=1
+        ),
+    ] = None
+    prefix_cache: Annotated[
+        bool,
+        option(
+            "--prefix-cache/--no-prefix-cache", help="Keep what was read for later turns, or read each anew."
+        ),
+    ] = True
+    data_dir: DataDirOption = None
+    max_body_mb: Annotated[
+        float, number(float, "--max-body-mb", help="Largest request body, in MB (10^6 bytes).", least=0.001)
+    ] = 32.0
+    start_timeout_s: Annotated[
+        float, number(float, "--start-timeout-s", help="Seconds the model may take to load.", least=1.0)
+    ] = 600.0
+    drain_timeout_s: Annotated[
+        float,
+        number(
+            float, "--drain-timeout-s", help="Seconds that running answers get to end at shutdown.", least=0.0
+        ),
+    ] = 10.0
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        option("--log-level", help="Least severe kind of line in the log, which goes to standard error."),
+    ] = "info"
+    engine: Annotated[
+        Literal["torch", "scripted"],
+        option("--engine", help="scripted: made-up tokens, for tests of everything around it.", hidden=True),
+    ] = _BACKEND_DEFAULTS["engine"]
+    json: Annotated[
+        str | None,
+        option(
+            "--json",
+            help="Write {url, key, model, max_context_tokens, pid} there once ready; - is standard output.",
+            env=False,
+            show_default="no file",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Raises `BadSetting` for values that are fine alone and wrong together."""
+        if self.device_cache_gb is not None and self.gpu_memory_utilization is not None:
+            raise BadSetting(
+                f"--device-cache-gb {self.device_cache_gb} and --gpu-memory-utilization "
+                f"{self.gpu_memory_utilization} both size the cache: give one of them"
+            )
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise BadSetting(
+                f"--max-num-batched-tokens {self.max_num_batched_tokens} is less than --max-num-seqs "
+                f"{self.max_num_seqs}: each running turn needs one token a step"
+            )
+
+
+def backend_settings(
+    settings: ServeSettings, *, model_path: Path, model_name: str, socket_path: Path, data_dir: Path
+) -> BackendSettings:
+    """What the backend process is told: everything of `settings` that it knows by the same name."""
+    shared = {
+        field.name: getattr(settings, field.name)
+        for field in msgspec.structs.fields(BackendSettings)
+        if hasattr(settings, field.name) and field.name != "data_dir"
+    }
+    return BackendSettings(
+        model_path=str(model_path),
+        model_name=model_name,
+        socket_path=str(socket_path),
+        data_dir=str(data_dir),
+        **shared,
+    )

@@ -1,0 +1,104 @@
+"""One server in this process: socket, backend child, gateway; up in that order, down in the reverse.
+
+Owns the order and the waits. What to print and when to stop is the command's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from keepwarm.backend.settings import BackendSettings
+from keepwarm.chat.request import ReplicaDescription
+from keepwarm.cli.listening import listen, url_of
+from keepwarm.cli.model_choice import choose_model
+from keepwarm.cli.serve_settings import ServeSettings, backend_settings
+from keepwarm.control.keys import FileKeys
+from keepwarm.gateway.app import Gateway, build_app
+from keepwarm.gateway.directory import StaticDirectory
+from keepwarm.gateway.http_replica import HttpReplica
+from keepwarm.gateway.server import GatewayServer
+from keepwarm.gateway.settings import GatewaySettings
+from keepwarm.worker.child import BackendChild
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningServer:
+    """A server that answers."""
+
+    url: str
+    replica: ReplicaDescription
+    block_size: int
+    http: GatewayServer
+    backend: BackendChild
+
+
+@contextlib.asynccontextmanager
+async def running_server(
+    settings: ServeSettings, *, data_dir: Path, keys: FileKeys, on_backend_log: Callable[[str], None]
+) -> AsyncIterator[RunningServer]:
+    """Serves while the block runs. Raises `SetupError` when something cannot be started."""
+    model = choose_model(settings)
+    with (
+        contextlib.closing(listen(settings.host, settings.port)) as listener,
+        TemporaryDirectory(prefix="keepwarm-") as folder,  # a Unix socket's path may not be long
+    ):
+        told = backend_settings(
+            settings,
+            model_path=model.path,
+            model_name=model.name,
+            socket_path=Path(folder) / "backend.sock",
+            data_dir=data_dir,
+        )
+        async with _backend(told, settings.start_timeout_s, on_backend_log) as (backend, description):
+            gateway = build_app(
+                _gateway_settings(settings, model.name),
+                keys=keys,
+                replicas=StaticDirectory(HttpReplica(told.socket_path)),
+            )
+            async with _http(gateway, listener) as http:
+                yield RunningServer(
+                    url=url_of(listener),
+                    replica=description,
+                    block_size=told.block_size,
+                    http=http,
+                    backend=backend,
+                )
+
+
+def _gateway_settings(settings: ServeSettings, model_name: str) -> GatewaySettings:
+    return GatewaySettings(
+        model_name=model_name, max_body_mb=settings.max_body_mb, drain_s=settings.drain_timeout_s
+    )
+
+
+@contextlib.asynccontextmanager
+async def _http(gateway: Gateway, listener: socket.socket) -> AsyncIterator[GatewayServer]:
+    """Answers while the block runs; on leaving, running answers get their time to end."""
+    server = GatewayServer(gateway)
+    serving = asyncio.create_task(server.serve(sockets=[listener]), name="gateway")
+    try:
+        yield server
+    finally:
+        server.stop()
+        await serving
+
+
+@contextlib.asynccontextmanager
+async def _backend(
+    told: BackendSettings, start_timeout_s: float, on_log_line: Callable[[str], None]
+) -> AsyncIterator[tuple[BackendChild, ReplicaDescription]]:
+    backend = BackendChild(msgspec.to_builtins(told), on_log_line=on_log_line)
+    await backend.start()
+    try:
+        description = await backend.wait_until_ready(start_timeout_s)
+        yield backend, msgspec.convert(description, ReplicaDescription)
+    finally:
+        await backend.stop()

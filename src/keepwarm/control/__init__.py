@@ -1,0 +1,1 @@
+"""What should run, and who may ask: so far, keys."""

@@ -1,0 +1,12 @@
+"""OpenAI Chat Completions, as a `Dialect`.
+
+Source: platform.openai.com/docs/api-reference/chat and /chat-streaming.
+"""
+
+from keepwarm.dialects.openai_chat.errors import error_reply
+from keepwarm.dialects.openai_chat.parse import parse_count, parse_turn
+from keepwarm.dialects.openai_chat.stream import open_stream, whole_answer
+
+NAME = "openai_chat"
+
+__all__ = ["NAME", "error_reply", "open_stream", "parse_count", "parse_turn", "whole_answer"]

@@ -1,0 +1,254 @@
+"""Executes plans with a model in this process. Owns the weights, the KV and the slots' tokens.
+
+On a CPU `submit` computes at once: there is nothing to overlap with, and the result waits for `collect`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+from torch import nn
+
+from keepwarm.core.errors import BadModel, BadSetting, InvariantBroken
+from keepwarm.core.layout import CacheLayout, LayerGroup
+from keepwarm.core.step import (
+    Executor,
+    ExecutorLimits,
+    SequenceOutput,
+    SequenceWork,
+    StepId,
+    StepPlan,
+    StepResult,
+)
+from keepwarm.engine.attention import ATTENTION_NAME, NothingLeftToCompute
+from keepwarm.engine.checkpoint import CheckpointSpec, inspect_checkpoint
+from keepwarm.engine.fast_layers import use_fast_layers
+from keepwarm.engine.kv_pools import KvPools, LayerShape
+from keepwarm.engine.memory import cache_size, free_memory_bytes, usable_cores
+from keepwarm.engine.model_loading import load_model
+from keepwarm.engine.sampling import SEED_BITS, Draw, DrawnToken, draw_tokens
+from keepwarm.engine.sequences import SequenceState, SequenceTable
+from keepwarm.engine.settings import EngineSettings
+from keepwarm.engine.step_layout import StepLayout
+
+MAX_IN_FLIGHT: Final = 2
+_DTYPES: Final = {
+    "auto": torch.float32,
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+
+Works = Sequence[tuple[SequenceWork, SequenceState]]
+
+
+def build_torch_executor(settings: EngineSettings) -> tuple[Executor, str]:
+    """Load a model and make room for its KV; the text is one line for the log.
+
+    Raises `BadModel`, `BadSetting` and `TooLittleMemory`, most of them before weights are read.
+    """
+    spec = inspect_checkpoint(settings.model_path)
+    max_model_len = _checked_max_model_len(settings, spec)
+    _check_settings(settings)
+    num_threads = settings.num_threads or usable_cores()
+    torch.set_num_threads(num_threads)
+    dtype = _DTYPES[settings.dtype]
+    model = load_model(spec, dtype)
+    with torch.inference_mode():
+        use_fast_layers(model)
+    shapes = probe_layers(model)
+    layout = _layout(shapes, settings.block_size, dtype)
+    free_bytes = free_memory_bytes()
+    size = cache_size(settings, layout, max_model_len=max_model_len, free_bytes=free_bytes)
+    limits = ExecutorLimits(
+        layout=layout,
+        num_blocks=size.num_blocks,
+        max_num_seqs=settings.max_num_seqs,
+        max_model_len=max_model_len,
+        vocab_size=spec.vocab_size,
+    )
+    executor = TorchExecutor(model=model, shapes=shapes, limits=limits, dtype=dtype)
+    name = str(dtype).removeprefix("torch.")
+    return executor, f"{spec.architecture} on cpu, {name}, {num_threads} threads, {ATTENTION_NAME} attention"
+
+
+class TorchExecutor:
+    """`core.step.Executor` over one `transformers` model whose attention is `ATTENTION_NAME`."""
+
+    def __init__(
+        self, *, model: nn.Module, shapes: Sequence[LayerShape], limits: ExecutorLimits, dtype: torch.dtype
+    ) -> None:
+        self._limits = limits
+        self._model: nn.Module | None = model
+        self._sequences = SequenceTable(limits)
+        pools = KvPools(
+            shapes=shapes, num_blocks=limits.num_blocks, block_size=limits.layout.block_size, dtype=dtype
+        )
+        self._layout = StepLayout(
+            pools=pools,
+            block_size=limits.layout.block_size,
+            windows={shape.window_tokens for shape in shapes},
+            dtype=dtype,
+        )
+        self._results: deque[StepResult] = deque()
+
+    @property
+    def limits(self) -> ExecutorLimits:
+        return self._limits
+
+    def submit(self, plan: StepPlan) -> StepId:
+        """Compute a plan. Raises `InvariantBroken` on a wrong plan, and where logits are not numbers."""
+        if len(self._results) >= MAX_IN_FLIGHT:
+            raise InvariantBroken(f"step {plan.step_id} submitted with {MAX_IN_FLIGHT} steps uncollected")
+        self._sequences.apply(plan, [_seed(start.sampling.seed) for start in plan.starts])
+        works = [(work, self._sequences[work.slot]) for work in plan.works]
+        outputs = self._compute(works) if works else ()
+        self._results.append(StepResult(step_id=plan.step_id, outputs=outputs))
+        return plan.step_id
+
+    def collect(self) -> StepResult:
+        if not self._results:
+            raise InvariantBroken("collect without a submitted step")
+        return self._results.popleft()
+
+    def close(self) -> None:
+        if self._results:
+            raise InvariantBroken(f"closed with {len(self._results)} steps uncollected")
+        self._model = None
+
+    def _compute(self, works: Works) -> tuple[SequenceOutput, ...]:
+        if self._model is None:
+            raise InvariantBroken("a step was submitted after close")
+        with torch.inference_mode():
+            logits = self._logits(self._model, works)
+            for work, state in works:
+                state.num_computed = max(work.end, state.num_computed or 0)
+            sampling = [(work, state) for work, state in works if work.sample]
+            draws = [_draw(work, state) for work, state in sampling]
+            drawn = [] if logits is None else draw_tokens(logits, draws)
+        return tuple(
+            _output(work, state, token) for (work, state), token in zip(sampling, drawn, strict=True)
+        )
+
+    def _logits(self, model: nn.Module, works: Works) -> torch.Tensor | None:
+        """One row a work that samples, (n, vocab_size); None when none does."""
+        inputs = self._layout.inputs(works)
+        try:
+            output = model(
+                input_ids=inputs.input_ids,
+                position_ids=inputs.position_ids,
+                use_cache=False,
+                logits_to_keep=inputs.sampled_rows,
+                step=inputs.attention,
+            )
+        except NothingLeftToCompute:
+            return None
+        logits: torch.Tensor = output.logits[0]
+        return logits
+
+
+def _draw(work: SequenceWork, state: SequenceState) -> Draw:
+    return Draw(sampling=state.sampling, seed=state.seed, position=work.end, name=state.request_id)
+
+
+def _output(work: SequenceWork, state: SequenceState, drawn: DrawnToken) -> SequenceOutput:
+    state.append_token(drawn.token)
+    logprobs = () if drawn.logprobs is None else (drawn.logprobs,)
+    return SequenceOutput(slot=work.slot, tokens=(drawn.token,), logprobs=logprobs)
+
+
+def _seed(wanted: int | None) -> int:
+    return secrets.randbits(SEED_BITS) if wanted is None else wanted
+
+
+# --- what a model is made of --------------------------------------------------------------------
+
+
+class _Probe:
+    """Stands in for a step's attention once, and writes down what each layer asks for."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[int, LayerShape] = {}
+
+    def attend(
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        scale: float,
+        window_tokens: int | None,
+    ) -> torch.Tensor:
+        if key.shape != value.shape or query.shape[2] != key.shape[2] or query.shape[0] % key.shape[0]:
+            raise BadModel(f"layer {layer} has attention heads of unlike sizes, which is not supported")
+        self.shapes[layer] = LayerShape(
+            num_key_heads=key.shape[0], head_dim=key.shape[2], window_tokens=window_tokens
+        )
+        return torch.zeros_like(query).transpose(0, 1)
+
+
+def probe_layers(model: nn.Module) -> list[LayerShape]:
+    """What each layer keeps and how far it looks, from one call with one token: what it says is what runs."""
+    probe = _Probe()
+    with torch.inference_mode():
+        model(
+            input_ids=torch.zeros(1, 1, dtype=torch.int64),
+            position_ids=torch.zeros(1, 1, dtype=torch.int64),
+            use_cache=False,
+            step=probe,
+        )
+    if sorted(probe.shapes) != list(range(len(probe.shapes))) or not probe.shapes:
+        raise BadModel(
+            f"attention was called for layers {sorted(probe.shapes)}; {ATTENTION_NAME} needs all of them"
+        )
+    return [probe.shapes[layer] for layer in range(len(probe.shapes))]
+
+
+def _layout(shapes: Sequence[LayerShape], block_size: int, dtype: torch.dtype) -> CacheLayout:
+    windows = sorted({shape.window_tokens for shape in shapes}, key=lambda window: window or 0)
+    groups = []
+    for window in windows:
+        members = [shape for shape in shapes if shape.window_tokens == window]
+        groups.append(
+            LayerGroup(
+                kind="full" if window is None else "window",
+                num_layers=len(members),
+                window_tokens=window,
+                bytes_per_token=sum(shape.bytes_per_token(dtype) for shape in members),
+            )
+        )
+    return CacheLayout(block_size=block_size, groups=tuple(groups))
+
+
+def _checked_max_model_len(settings: EngineSettings, spec: CheckpointSpec) -> int:
+    if settings.max_model_len is None:
+        return spec.max_position
+    if not 0 < settings.max_model_len <= spec.max_position:
+        raise BadSetting(
+            f"--max-model-len {settings.max_model_len}: "
+            f"this model was made for 1 to {spec.max_position} tokens"
+        )
+    return settings.max_model_len
+
+
+def _check_settings(settings: EngineSettings) -> None:
+    counts = {
+        "--max-num-seqs": settings.max_num_seqs,
+        "--max-num-batched-tokens": settings.max_num_batched_tokens,
+        "--block-size": settings.block_size,
+        "--num-threads": settings.num_threads,
+    }
+    for option, value in counts.items():
+        if value is not None and value < 1:
+            raise BadSetting(f"{option} {value}: must be at least 1")
+    if settings.dtype not in _DTYPES:
+        raise BadSetting(f"--dtype {settings.dtype}: must be one of {', '.join(_DTYPES)}")
+    if settings.device_cache_gb is not None and settings.device_cache_gb <= 0:
+        raise BadSetting(f"--device-cache-gb {settings.device_cache_gb}: must be more than 0")
+    share = settings.gpu_memory_utilization
+    if share is not None and not 0 < share <= 1:
+        raise BadSetting(f"--gpu-memory-utilization {share}: must be more than 0 and at most 1")

@@ -1,0 +1,115 @@
+"""Everything that is not a turn: models, health, metrics, the front page and routes that are not there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from keepwarm import __version__
+from keepwarm.chat.request import ReplicaDescription
+from keepwarm.core.errors import KeepwarmError, NotFound
+from keepwarm.core.principal import Principal
+from keepwarm.dialects.errors import UnknownModel
+from keepwarm.dialects.models import model_body, model_entry, models_body
+from keepwarm.dialects.sse import json_line
+from keepwarm.gateway.accounts import Accounts
+from keepwarm.gateway.call import Call
+from keepwarm.gateway.ports import Replica, ReplicaDirectory
+from keepwarm.gateway.settings import GatewaySettings
+from keepwarm.gateway.turns import ANY_MODEL
+
+_LOG = logging.getLogger("keepwarm.gateway")
+
+_PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Pages:
+    """Reads, never changes anything."""
+
+    def __init__(self, settings: GatewaySettings, *, replicas: ReplicaDirectory, accounts: Accounts) -> None:
+        self._settings = settings
+        self._replicas = replicas
+        self._accounts = accounts
+        self._started_at = int(time.time())
+
+    async def front(self, call: Call) -> None:
+        """Says what this is; clients ask with HEAD whether somebody is there."""
+        await call.reply(200, json_line({"service": "keepwarm", "version": __version__}))
+
+    async def healthz(self, call: Call) -> None:
+        """This process lives."""
+        await call.reply(200, json_line({"status": "ok"}))
+
+    async def readyz(self, call: Call) -> None:
+        """A turn would be served now."""
+        found = await self._describe_all()
+        ready = [each for each in found if isinstance(each, ReplicaDescription)]
+        if ready:
+            body = {"status": "ready", "model": ready[0].model, "max_model_len": ready[0].max_model_len}
+            await call.reply(200, json_line(body))
+        else:
+            reason = str(found[0]) if found else "there is no replica"
+            await call.reply(503, json_line({"status": "not ready", "reason": reason}))
+
+    async def models(self, call: Call, principal: Principal) -> None:
+        """The list of models."""
+        await call.reply(200, models_body(list((await self._entries()).values())))
+
+    async def model(self, call: Call, principal: Principal) -> None:
+        """One model."""
+        name = call.path_params["name"]
+        entries = await self._entries()
+        if name not in entries:
+            raise UnknownModel(name, served=tuple(entries))
+        await call.reply(200, model_body(entries[name]))
+
+    async def metrics(self, call: Call, principal: Principal) -> None:
+        """The gateway's own metrics, then each replica's."""
+        replicas = self._replicas.replicas()
+        texts = await asyncio.gather(*(_metrics_text(replica) for replica in replicas))
+        body = self._accounts.text() + "".join(texts).encode()
+        await call.reply(200, body, media_type=_PROMETHEUS_TEXT)
+
+    async def _entries(self) -> Mapping[str, dict[str, Any]]:
+        found = await self._describe_all()
+        lengths = [each.max_model_len for each in found if isinstance(each, ReplicaDescription)]
+        max_model_len = lengths[0] if lengths else None
+        return {
+            name: model_entry(name, created_at=self._started_at, max_model_len=max_model_len)
+            for name in (self._settings.model_name, ANY_MODEL)
+        }
+
+    async def _describe_all(self) -> list[ReplicaDescription | KeepwarmError]:
+        return await asyncio.gather(*(_describe(replica) for replica in self._replicas.replicas()))
+
+
+class UnknownRoutes:
+    """The last route: whatever no other one took."""
+
+    def __init__(self, methods_of: Mapping[str, str]) -> None:
+        self._methods_of = methods_of
+
+    async def __call__(self, call: Call) -> None:
+        allowed = self._methods_of.get(call.path)
+        if allowed is not None:
+            raise NotFound(f"{call.method} {call.path} is not served; {allowed} {call.path} is")
+        raise NotFound(f"{call.method} {call.path[:100]} is not served here")
+
+
+async def _describe(replica: Replica) -> ReplicaDescription | KeepwarmError:
+    try:
+        return await replica.describe()
+    except KeepwarmError as error:
+        return error
+
+
+async def _metrics_text(replica: Replica) -> str:
+    try:
+        text = await replica.metrics_text()
+    except KeepwarmError as error:
+        _LOG.warning("a replica's metrics are missing: %s", error)
+        return ""
+    return text if text.endswith("\n") or not text else text + "\n"

@@ -1,0 +1,78 @@
+"""What is known of one request; becomes its log line and its metrics. Never a prompt, never a secret."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from keepwarm.chat.events import Accepted, Admitted, ChatEvent, Failed, Finished
+from keepwarm.core.errors import InvariantBroken, KeepwarmError
+
+_LOG = logging.getLogger("keepwarm.gateway")
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestRecord:
+    """Instants are on the event loop's monotonic clock. None: not known, or not reached."""
+
+    request_id: str
+    route: str
+    received_at: float
+    tenant: str | None = None
+    key_id: str | None = None
+    model: str | None = None
+    stream: bool = False
+    status: int | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+    admitted_at: float | None = None
+    first_token_at: float | None = None
+    outcome: str = "ok"
+    """"ok", an error's code, "client_gone", "client_stalled" or "cancelled"."""
+
+    def note(self, event: ChatEvent, now: float) -> None:
+        """Learn from an event of the answer that came at `now`."""
+        match event:
+            case Accepted():
+                self.prompt_tokens = event.prompt_tokens
+            case Admitted():
+                self.cached_tokens = event.cached_tokens
+                self.admitted_at = now
+            case Finished():
+                self.prompt_tokens = event.usage.prompt_tokens
+                self.cached_tokens = event.usage.cached_tokens
+                self.output_tokens = event.usage.output_tokens
+            case Failed():
+                pass
+            case _:
+                if self.first_token_at is None:
+                    self.first_token_at = now
+
+    def fields(self, now: float) -> dict[str, str | int | float | bool | None]:
+        """The log line's fields, at the request's end."""
+        return {
+            "request_id": self.request_id,
+            "tenant": self.tenant,
+            "key_id": self.key_id,
+            "route": self.route,
+            "model": self.model,
+            "stream": self.stream,
+            "status": self.status,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "output_tokens": self.output_tokens,
+            "queue_ms": self._since_ms(self.admitted_at),
+            "first_token_ms": self._since_ms(self.first_token_at),
+            "total_ms": self._since_ms(now),
+            "outcome": self.outcome,
+        }
+
+    def _since_ms(self, instant: float | None) -> float | None:
+        return None if instant is None else round((instant - self.received_at) * 1000, 1)
+
+
+def log_if_ours(error: KeepwarmError, request_id: str) -> None:
+    """Log what the client is not told: it gets only the request's id."""
+    if isinstance(error, InvariantBroken):
+        _LOG.error("request %s failed: %s", request_id, error, exc_info=error)

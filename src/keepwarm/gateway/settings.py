@@ -1,0 +1,29 @@
+"""What the gateway is told at start. One place for each option's default, unit and meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """One gateway."""
+
+    model_name: str
+    """The name clients use; `default` means it too."""
+    max_body_mb: float = 32.0
+    """MB (10^6 bytes) of one request's body (--max-body-mb)."""
+    body_wait_s: float = 60.0
+    """Longest silence while a body arrives."""
+    header_wait_s: float = 5.0
+    """A streamed answer's headers go out after this long, accepted or not; later errors are events."""
+    ping_interval_s: float = 10.0
+    """A stream on which nothing was sent for this long gets a ping."""
+    send_stall_s: float = 300.0
+    """A client that takes nothing for this long is taken for gone."""
+    drain_s: float = 30.0
+    """At shutdown, running answers get this long to finish."""
+
+    @property
+    def max_body_bytes(self) -> int:
+        return int(self.max_body_mb * 1_000_000)

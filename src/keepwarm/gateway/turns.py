@@ -1,0 +1,120 @@
+"""Turns and counts: from a body to a replica and back, and the answers that are being given."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from keepwarm.chat.request import ChatRequest
+from keepwarm.core.errors import NotReady
+from keepwarm.core.ids import RequestId
+from keepwarm.core.principal import Principal
+from keepwarm.dialects.dialect import AnswerHead, Dialect
+from keepwarm.dialects.errors import UnknownModel
+from keepwarm.dialects.models import count_body
+from keepwarm.dialects.turn import Turn
+from keepwarm.gateway.accounts import Accounts
+from keepwarm.gateway.call import Call
+from keepwarm.gateway.exchange import Exchange
+from keepwarm.gateway.ports import ReplicaDirectory
+from keepwarm.gateway.settings import GatewaySettings
+
+_LOG = logging.getLogger("keepwarm.gateway")
+
+ANY_MODEL = "default"
+"""A model name that means whatever is served."""
+
+_SESSION_HEADERS = ("x-claude-code-session-id", "x-session-id")
+_CACHE_HEADER = "x-keepwarm-cache"
+_SHUTTING_DOWN = "the server is shutting down; send the request again"
+
+
+class Turns:
+    """Owns the open exchanges, so that a shutdown can wait for them and then end them."""
+
+    def __init__(self, settings: GatewaySettings, *, replicas: ReplicaDirectory, accounts: Accounts) -> None:
+        self._settings = settings
+        self._replicas = replicas
+        self._accounts = accounts
+        self._exchanges: set[Exchange] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._draining = False
+
+    async def answer(self, call: Call, principal: Principal, dialect: Dialect) -> None:
+        """Answer one turn, streamed or whole."""
+        turn = dialect.parse_turn(await call.body())
+        self._accounts.count_unserved(dialect.NAME, turn.unserved)
+        call.record.stream = turn.stream
+        self._check_open(call, turn.model)
+        request = _request(call, principal, turn)
+        replica = self._replicas.choose(request.session)
+        head = AnswerHead(
+            request_id=call.record.request_id,
+            model=self._settings.model_name,
+            created_at=int(time.time()),
+        )
+        with self._open(Exchange(call, replica.chat(request), self._settings)) as exchange:
+            if turn.stream:
+                await exchange.stream(dialect.open_stream(head, turn))
+            else:
+                collected = await exchange.collect()
+                await call.reply(200, dialect.whole_answer(head, turn, collected))
+
+    async def count(self, call: Call, principal: Principal, dialect: Dialect) -> None:
+        """Say how many tokens a prompt would be."""
+        model, chat = dialect.parse_count(await call.body())
+        self._check_open(call, model)
+        replica = self._replicas.choose("")
+        num_tokens = await replica.count_tokens(principal.tenant, chat)
+        await call.reply(200, count_body(num_tokens))
+
+    async def drain(self, limit_s: float) -> None:
+        """Take no more turns; return when the open ones have ended, ending them after `limit_s`."""
+        self._draining = True
+        if self._exchanges:
+            _LOG.info("waiting for %d answers, at most %g s", len(self._exchanges), limit_s)
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+        except TimeoutError:
+            _LOG.warning("ending %d answers that are not complete", len(self._exchanges))
+            self.end_all()
+            await self._idle.wait()
+
+    def end_all(self) -> None:
+        """End every open answer now, with its dialect's error event."""
+        for exchange in tuple(self._exchanges):
+            exchange.interrupt(NotReady(_SHUTTING_DOWN))
+
+    def _check_open(self, call: Call, model: str) -> None:
+        served = (self._settings.model_name, ANY_MODEL)
+        if model not in served:
+            raise UnknownModel(model, served=served)
+        call.record.model = self._settings.model_name
+        if self._draining:
+            raise NotReady(_SHUTTING_DOWN)
+
+    @contextmanager
+    def _open(self, exchange: Exchange) -> Iterator[Exchange]:
+        self._exchanges.add(exchange)
+        self._idle.clear()
+        try:
+            yield exchange
+        finally:
+            self._exchanges.discard(exchange)
+            if not self._exchanges:
+                self._idle.set()
+
+
+def _request(call: Call, principal: Principal, turn: Turn) -> ChatRequest:
+    session = next((call.headers[name] for name in _SESSION_HEADERS if name in call.headers), "")
+    return turn.request(
+        request_id=RequestId(call.record.request_id),
+        tenant=principal.tenant,
+        session=session,
+        use_cache=call.headers.get(_CACHE_HEADER, "").lower() != "bypass",
+    )

@@ -1,0 +1,1 @@
+"""Measuring a server over its public API, and one report format for every tool that does."""

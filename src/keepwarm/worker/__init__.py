@@ -1,0 +1,1 @@
+"""The agent on one machine: starts, watches and ends backend processes."""

@@ -1,0 +1,62 @@
+"""A real tokenizer and template behind the front."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from keepwarm.backend.model_words import load_model_words
+from keepwarm.chat.events import TextDelta
+from keepwarm.chat.messages import Chat, Message, Text
+from keepwarm.chat.request import ChatRequest
+from keepwarm.core.ids import RequestId, TenantId
+from tests.chat.tiny_tokenizers import CHATML, byte_level_backend, write_folder
+
+TENANT = TenantId("t")
+
+
+def ask(*texts: str, stop: tuple[str, ...] = ()) -> ChatRequest:
+    """A conversation whose messages are the user's and the assistant's in turn."""
+    messages = tuple(
+        Message(role="assistant" if number % 2 else "user", parts=(Text(text=text),))
+        for number, text in enumerate(texts)
+    )
+    chat = Chat(messages=messages)
+    return ChatRequest(request_id=RequestId("r"), tenant=TENANT, chat=chat, stop=stop)
+
+
+def folder(tmp_path: Path, template: str = CHATML) -> str:
+    return str(write_folder(tmp_path, byte_level_backend(), chat_template=template, eos_token="<|im_end|>"))
+
+
+def test_the_next_prompt_begins_with_this_one_and_its_answer(tmp_path: Path) -> None:
+    words = load_model_words(folder(tmp_path))
+    turn = words.open_turn(ask("hello"))
+    backend = byte_level_backend()
+    answer = [backend.encode(letter).ids[0] for letter in "quick"]  # not how the tokenizer spells it
+    deltas = [*turn.add(answer, ()), *turn.finish()]
+    turn.remember()
+    text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+    later = words.open_turn(ask("hello", text, "and then?"))
+    so_far = [*turn.prompt.tolist(), *answer]
+    assert later.prompt.tolist()[: len(so_far)] == so_far
+
+
+def test_counting_equals_the_prompt(tmp_path: Path) -> None:
+    words = load_model_words(folder(tmp_path))
+    request = ask("hello")
+    assert words.count_tokens(TENANT, request.chat) == len(words.open_turn(request).prompt)
+
+
+def test_a_template_that_shows_the_date_can_be_served(tmp_path: Path) -> None:
+    words = load_model_words(folder(tmp_path, "{{ strftime_now('%Y') }} " + CHATML))
+    one, other = words.open_turn(ask("hello")), words.open_turn(ask("hello"))
+    assert one.prompt.tolist() == other.prompt.tolist()
+
+
+def test_a_stop_string_is_told_with_its_place(tmp_path: Path) -> None:
+    words = load_model_words(folder(tmp_path))
+    turn = words.open_turn(ask("hello", stop=("fox",)))
+    deltas = turn.add(byte_level_backend().encode("the quick brown fox says").ids, ())
+    assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "the quick brown "
+    assert turn.stop_string == "fox"
+    assert turn.num_output_tokens >= 1
