@@ -52,7 +52,7 @@ def _sentencepiece_gguf(path: Path, **changes: Any) -> tuple[Path, dict[str, tup
     words = ["▁the", "the", "▁t", "th", "he", "▁", "t", "h", "e", "a", "b", "ab", "▁a", "ba", "bab", "é"]
     special = ["<unk>", "<s>", "</s>"]
     tokens = special + [f"<0x{byte:02X}>" for byte in range(256)] + words
-    scores = [0.0] * 259 + [-float(n) for n in (3, 4, 2, 1, 5, 90, 91, 92, 93, 94, 95, 6, 7, 6, 8, 96)]
+    scores = [0.0] * 259 + [-float(n) for n in (3, 4, 2, 1, 5, 90, 91, 92, 93, 94, 95, 6, 7, 6.5, 8, 96)]
     types = [2, 3, 3] + [6] * 256 + [1] * len(words)
     values: dict[str, Any] = {
         "tokenizer.ggml.model": "llama",
