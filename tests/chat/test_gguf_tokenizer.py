@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as Backend
 from keepwarm.chat.tokenizer import Tokenizer, load_tokenizer
 from keepwarm.core.errors import BadModel
 from keepwarm.core.gguf import parse_gguf_header
-from tests.chat.tiny_tokenizers import CHATML, byte_level_backend, pieces_backend
+from tests.chat.tiny_tokenizers import CHATML, byte_level_backend, pieces_backend, write_gguf
 
 NORMAL, CONTROL, USER_DEFINED, BYTE = 1, 3, 4, 6
 PLAIN_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="<>\U0010fffe"), max_size=30)
@@ -47,20 +47,6 @@ def metadata_of(backend: Backend, kind: str) -> dict[str, Any]:
         metadata["tokenizer.ggml.unknown_token_id"] = 0
         metadata["tokenizer.ggml.scores"] = [-float(number) for number in range(len(tokens))]
     return metadata
-
-
-def write_gguf(file: Path, metadata: dict[str, Any]) -> str:
-    import gguf
-
-    writer = gguf.GGUFWriter(str(file), "llama")
-    writer.add_uint32("llama.context_length", 512)
-    for key, value in metadata.items():
-        add = {str: writer.add_string, int: writer.add_uint32, list: writer.add_array}[type(value)]
-        add(key, value)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-    return str(file)
 
 
 KINDS = {"gpt2": byte_level_backend, "llama": pieces_backend}

@@ -100,3 +100,23 @@ def pieces_tokenizer(folder: Path, *, template: str = PIECES_TEMPLATE) -> ChatTo
     return load_tokenizer(
         str(write_folder(folder, pieces_backend(), chat_template=template, bos_token="<s>", eos_token="</s>"))
     )
+
+
+def write_gguf(file: Path, metadata: dict[str, Any]) -> str:
+    """A GGUF file of this metadata and no tensors."""
+    import gguf
+
+    writer = gguf.GGUFWriter(str(file), "llama")
+    writer.add_uint32("llama.context_length", 512)
+    for key, value in metadata.items():
+        add = {
+            str: writer.add_string,
+            int: writer.add_uint32,
+            bool: writer.add_bool,
+            list: writer.add_array,
+        }[type(value)]
+        add(key, value)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    return str(file)

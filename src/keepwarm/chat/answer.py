@@ -67,11 +67,11 @@ class AnswerDecoder:
         return self._send(rest, final=True)
 
     def replay_tokens(self) -> list[int]:
-        """Ids whose text is exactly what was sent: all that were sampled, or with a stop string
-        those before it, a token that it shares with the text before it spelled anew."""
-        if self.stop_string is None:
-            return self._tokens
+        """Ids whose text is exactly what was sent: all that were sampled, or where text was kept
+        back (a stop string) those before it, a token that reaches into it spelled anew."""
         text = self.text
+        if len(text) == self._num_decoded and not self._detokenizer.holds_bytes:
+            return self._tokens
         num_characters, num_tokens = max(entry for entry in self._whole_at if entry[0] <= len(text))
         rest = text[num_characters:]
         if not rest:

@@ -53,18 +53,32 @@ class ControlTokens:
         self._beginnings = {spelling[:n] for spelling in tokens for n in range(1, len(spelling))}
         self._endings = {spelling[-n:] for spelling in tokens for n in range(1, len(spelling))}
         self._longest = max(map(len, tokens), default=0)
+        self._first_characters = {spelling[0] for spelling in tokens}
+        self._last_characters = {spelling[-1] for spelling in tokens}
 
     def shield(self, text: str, mark: str) -> str:
         """The text with marks, so that neither it nor it and its neighbours spell a control token."""
         while self._pattern.search(text):
             text = self._pattern.sub(lambda match: match[0][0] + mark + match[0][1:], text)
         bare = text.lstrip()
-        if any(bare[:n] in self._endings for n in range(1, self._longest)):
+        if self._may_complete(bare[: self._longest]):
             text = text[: len(text) - len(bare)] + mark + bare
         bare = text.rstrip()
-        if any(bare[-n:] in self._beginnings for n in range(1, self._longest)):
+        if self._may_begin(bare[-self._longest :]):
             text = bare + mark + text[len(bare) :]
         return text
+
+    def _may_complete(self, head: str) -> bool:
+        """Whether something before it could make a control token of its first characters."""
+        if not any(character in head for character in self._last_characters):
+            return False
+        return any(head[:n] in self._endings for n in range(1, len(head) + 1))
+
+    def _may_begin(self, tail: str) -> bool:
+        """Whether something after it could make a control token of its last characters."""
+        if not any(character in tail for character in self._first_characters):
+            return False
+        return any(tail[-n:] in self._beginnings for n in range(1, len(tail) + 1))
 
     def cut(self, text: str) -> Iterator[str | int]:
         """Plain text and control tokens' ids, in order; no empty text."""

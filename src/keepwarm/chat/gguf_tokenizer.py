@@ -207,8 +207,8 @@ def _with_visible_spaces(token: str) -> str:
 def _merges_from_scores(metadata: _Metadata, vocab: dict[str, int]) -> list[tuple[str, str]]:
     """Every cut of every token into two others; the best token first.
 
-    SentencePiece joins the pair whose whole has the best score. Gemma's scores do not follow its
-    merges; its tokens stand in their order.
+    SentencePiece joins the pair whose whole has the best score; no two are alike. Gemma's
+    scores do not follow its merges; its tokens stand in their order.
     """
     places = list(range(len(metadata.tokens)))
     order = places

@@ -299,17 +299,27 @@ class ChatRenderer:
         return Invitation(before=turn.before[-1], header=place.invitation, prefill_tokens=token_ids([]))
 
     def _invite_to_continue(self, turn: _Turn, head: list[_Piece], tokens: TokenIds) -> Invitation | None:
-        """Only where the begun answer's ids can be told from the prompt's before it."""
-        tail = head[-1]
+        """Only where the begun answer's ids can be told from the prompt's before it.
+
+        The answer's first token may reach into the header (a space before its first word); then
+        the header that is remembered ends before that token.
+        """
+        *earlier, tail = head
         assert isinstance(tail, str)
         start = turn.program.place.start(tail, 0, len(tail))
         before = self._encode(turn, head)
-        if start is None or not np.array_equal(tokens[: len(before)], before):
+        num_shared = _num_equal(before, tokens)
+        prefill = turn.messages[-1].text()
+        if start is not None and num_shared < len(before):
+            reached = self._tokenizer.decode_bytes(tokens[num_shared:]).decode("utf-8", "replace")
+            tail = tail.removesuffix(reached.removesuffix(prefill))
+            before = self._encode(turn, [*earlier, tail])
+        if start is None or start > len(tail) or _num_equal(before, tokens) < len(before):
             return None
         return Invitation(
             before=turn.before[-2],
             header=tail[start:],
-            prefill=turn.messages[-1].text(),
+            prefill=prefill,
             prefill_tokens=tokens[len(before) :],
         )
 
@@ -347,6 +357,13 @@ class _ControlIds(dict[int, TokenIds]):
     def __missing__(self, token: int) -> TokenIds:
         self[token] = ids = token_ids([token])
         return ids
+
+
+def _num_equal(one: TokenIds, other: TokenIds) -> int:
+    """How many ids both begin with."""
+    length = min(len(one), len(other))
+    different = np.flatnonzero(one[:length] != other[:length])
+    return int(different[0]) if len(different) else length
 
 
 def _cut_at_prefill(text: str, marks: _Marks) -> tuple[str, str]:

@@ -100,11 +100,15 @@ class Tokenizer:
 
     def decode(self, tokens: npt.ArrayLike) -> str:
         """All the text of these ids; special tokens have none."""
-        numbers: list[int] = np.asarray(tokens).tolist()
-        text = b"".join(self.token_bytes(token) for token in numbers if token not in self._special)
+        text = self.decode_bytes(tokens)
         if self.strips_first_space:
             text = text.removeprefix(b" ")
         return text.decode("utf-8", "replace")
+
+    def decode_bytes(self, tokens: npt.ArrayLike) -> bytes:
+        """The bytes of these ids as they would stand after other text."""
+        numbers: list[int] = np.asarray(tokens, np.int64).tolist()
+        return b"".join(self.token_bytes(token) for token in numbers if token not in self._special)
 
     def token_bytes(self, token: int) -> bytes:
         """What one token adds to a text; nothing for an id that names no token."""
