@@ -110,9 +110,9 @@ class Answer:
     def _take_end(self, event: rank_messages.Ended) -> Sequence[ChatEvent]:
         match event.reason:
             case "stop":
-                return (*self._words.finish(), self._finish("end"))
+                return self._flush_and_finish("end")
             case "length":
-                return (*self._words.finish(), self._finish(self._limit.reached_reason))
+                return self._flush_and_finish(self._limit.reached_reason)
             case "aborted":  # not by its client, who listens no more
                 error = to_wire(NotReady("the backend is shutting down"))
             case "failed":
@@ -121,6 +121,10 @@ class Answer:
                 assert_never(event.reason)
         self.outcome = error.code
         return (Failed(error=error),)
+
+    def _flush_and_finish(self, reason: StopReason) -> Sequence[ChatEvent]:
+        deltas = self._words.finish()  # what was held back may complete a stop string
+        return (*deltas, self._finish(reason if self._words.stop_string is None else "stop_string"))
 
     def _finish(self, reason: StopReason) -> Finished:
         self.outcome = reason

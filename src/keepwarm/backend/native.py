@@ -191,8 +191,7 @@ class _PreparedTurn:
 class _Mailbox:
     """A turn's events between the rank's report and the turn's own task.
 
-    Bounded by what the turn asked for: a rank says at most one token more than nothing
-    `max_output_tokens` times.
+    Bounded by what the turn asked for: a rank says no more than `max_output_tokens` tokens.
     """
 
     def __init__(self) -> None:

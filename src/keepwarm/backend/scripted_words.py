@@ -65,7 +65,9 @@ class ByteTurnWords:
         return self._delta(safe)
 
     def finish(self) -> Sequence[Delta]:
-        return self._delta(self._held + self._decoder.decode(b"", final=True))
+        self._held += self._decoder.decode(b"", final=True)
+        safe = self._release()
+        return self._delta(safe if self.stop_string is not None else safe + self._held)
 
     def remember(self) -> None:
         """The same text is the same bytes: nothing to keep."""
