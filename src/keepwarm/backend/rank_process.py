@@ -182,7 +182,8 @@ class RankProcess:
 
 _THREADS_SLEEP = {"OMP_WAIT_POLICY": "PASSIVE"}
 """CPU threads that wait for each other sleep instead of spinning: as fast alone as two runs can
-tell, and many times faster when anything else wants a core (docs/log.md). What the environment says already stays."""
+tell, and many times faster when anything else wants a core (docs/log.md). What the environment
+says already stays."""
 
 
 class _RankLife:
