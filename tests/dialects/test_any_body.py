@@ -56,7 +56,9 @@ _bodies = st.builds(
 
 def request_of(dialect: Dialect, body: bytes) -> ChatRequest:
     turn = dialect.parse_turn(body)
-    return turn.request(request_id=RequestId("r"), tenant=TenantId("t"), session=turn.session, use_cache=True)
+    return turn.request(
+        request_id=RequestId("r"), tenant=TenantId("t"), session=turn.session, agent="", use_cache=True
+    )
 
 
 @pytest.mark.parametrize("dialect", [anthropic, openai_chat])

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any, Literal
+
 import msgspec
 
 from keepwarm.chat.messages import Chat
 from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.sampling import Sampling
+
+
+class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the answer calls a tool. `name` goes with "named" alone: that tool, and no other."""
+
+    mode: Literal["auto", "none", "any", "named"] = "auto"
+    name: str = ""
+    parallel: bool = True
+    """False: one call an answer at the most."""
+
+
+ANY_TOOL_OR_NONE = ToolChoice()
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,8 +33,15 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     """None: as many as the context has room for. More than that is clamped, never refused."""
     stop: tuple[str, ...] = ()
+    tool_choice: ToolChoice = ANY_TOOL_OR_NONE
+    output_schema: dict[str, Any] | None = None
+    """The JSON schema the answer's text must satisfy; {} is any JSON object, None any text."""
+    reasoning: bool | None = None
+    """Whether the model should think first, where its template lets one say; None: its default."""
     session: str = ""
     """The client's conversation, where it names one."""
+    agent: str = ""
+    """The subagent of that conversation; "" is its main loop."""
     use_cache: bool = True
 
 

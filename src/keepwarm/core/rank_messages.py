@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from keepwarm.core.errors import ErrorOnWire
+from keepwarm.core.grammar import Grammar
 from keepwarm.core.ids import RequestId
 from keepwarm.core.sampling import Sampling, TokenLogprobs
 
@@ -36,6 +37,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
     max_output_tokens: int
     stop_tokens: tuple[int, ...]
     sampling: Sampling
+    grammar: Grammar | None = None
+    """What the answer must look like, where the caller forces a form."""
     use_cache: bool = True
     """False: neither take from the prefix cache nor leave anything in it."""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from keepwarm.chat.messages import Chat
-from keepwarm.chat.request import ChatRequest
+from keepwarm.chat.request import ANY_TOOL_OR_NONE, ChatRequest, ToolChoice
 from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.sampling import Sampling
 
@@ -22,13 +23,18 @@ class Turn:
     stream: bool = False
     include_usage: bool = False
     """OpenAI only: a last chunk with the usage of the whole stream."""
+    tool_choice: ToolChoice = ANY_TOOL_OR_NONE
+    output_schema: dict[str, Any] | None = None
+    reasoning: bool | None = None
     session: str = ""
     """The client's conversation, where the body names one; a header outranks it."""
+    is_subagent: bool = False
+    """The body says that a subagent asks."""
     unserved: tuple[str, ...] = ()
     """Names of fields, tools and blocks that nothing here acts on, to be counted."""
 
     def request(
-        self, *, request_id: RequestId, tenant: TenantId, session: str, use_cache: bool
+        self, *, request_id: RequestId, tenant: TenantId, session: str, agent: str, use_cache: bool
     ) -> ChatRequest:
         """The internal request this turn becomes."""
         return ChatRequest(
@@ -38,6 +44,10 @@ class Turn:
             sampling=self.sampling,
             max_output_tokens=self.max_output_tokens,
             stop=self.stop,
+            tool_choice=self.tool_choice,
+            output_schema=self.output_schema,
+            reasoning=self.reasoning,
             session=session or self.session,
+            agent=agent or ("subagent" if self.is_subagent else ""),
             use_cache=use_cache,
         )

@@ -28,6 +28,7 @@ ANY_MODEL = "default"
 """A model name that means whatever is served."""
 
 _SESSION_HEADERS = ("x-claude-code-session-id", "x-session-id")
+_AGENT_HEADER = "x-claude-code-agent-id"
 _CACHE_HEADER = "x-keepwarm-cache"
 _SHUTTING_DOWN = "the server is shutting down; send the request again"
 
@@ -116,5 +117,6 @@ def _request(call: Call, principal: Principal, turn: Turn) -> ChatRequest:
         request_id=RequestId(call.record.request_id),
         tenant=principal.tenant,
         session=session,
+        agent=call.headers.get(_AGENT_HEADER, ""),
         use_cache=call.headers.get(_CACHE_HEADER, "").lower() != "bypass",
     )

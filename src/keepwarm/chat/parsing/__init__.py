@@ -1,0 +1,1 @@
+"""What a model writes into text, reasoning and tool calls: one incremental parser for each markup."""
