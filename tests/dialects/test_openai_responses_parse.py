@@ -10,12 +10,12 @@ import pytest
 
 from keepwarm.chat.messages import Image, Message, Reasoning, Text, ToolResult, ToolUse
 from keepwarm.chat.request import ToolChoice
-from keepwarm.core.errors import BadRequest
 from keepwarm.dialects import openai_chat, openai_responses
 from keepwarm.dialects.openai_responses.form import form_of
 from keepwarm.dialects.openai_responses.replayable import sealed
 from keepwarm.dialects.openai_responses.tools import ToolAddress
 from keepwarm.dialects.turn import Turn
+from tests.dialects.refusals import assert_refused
 
 SAMPLE = Path(__file__).parents[1] / "fixtures" / "client_samples" / "codex_responses_1.json"
 MINIMAL: dict[str, Any] = {"model": "smol", "input": "Hello"}
@@ -439,9 +439,5 @@ def test_what_is_counted_is_what_is_answered() -> None:
     ],
 )
 def test_bad_input_is_named(fields: dict[str, Any], field: str, said_of_it: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        parse(**fields)
-    assert str(caught.value).startswith(f"{field}: ")
-    assert said_of_it in str(caught.value)
-    body = json.loads(openai_responses.error_reply(caught.value, "req_1").body)
-    assert body["error"]["param"] == field
+    error = assert_refused(openai_responses, MINIMAL | fields, field, said_of_it)
+    assert error["param"] == field
