@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from keepwarm.chat.answer_place import AnswerPlace
+from keepwarm.chat.answer_place import AnswerPlace, Thoughts
 from keepwarm.chat.memo import BoundedMemo
 from keepwarm.chat.messages import Message, ToolSpec
 from keepwarm.chat.replay import RememberedAnswer
@@ -45,6 +45,7 @@ class Program:
     template: ChatTemplate
     form: MessageForm
     place: AnswerPlace
+    thoughts: Thoughts
     locality: Locality
 
 
@@ -164,7 +165,9 @@ class PromptWriter:
 
     def _keeps_reasoning(self, turn: PromptTurn, text: str, index: int, answer: RememberedAnswer) -> bool:
         """A template that drops an old turn's reasoning has its way: the ids would bring it back."""
-        return not answer.has_reasoning or turn.marks.of_reasoning(index) in text
+        if not answer.has_reasoning or turn.program.thoughts == "always":
+            return True
+        return turn.program.thoughts == "as_shown" and turn.marks.of_reasoning(index) in text
 
     def _span_of_answer(self, turn: PromptTurn, text: str, since: int, index: int) -> tuple[int, int] | None:
         """From the answer's header to the stop token after it, or to the end if it is continued."""

@@ -17,7 +17,7 @@ from datetime import datetime
 
 import numpy as np
 
-from keepwarm.chat.answer_place import learn_answer_place, learn_form
+from keepwarm.chat.answer_place import learn_answer_place, learn_form, learn_thoughts
 from keepwarm.chat.chain import chain_on, chain_root
 from keepwarm.chat.control_text import unused_characters
 from keepwarm.chat.conversation import fold, texts_of
@@ -183,7 +183,8 @@ class ChatRenderer:
         template = ChatTemplate(source, variables=variables, now=now)
         form = learn_form(template)
         place = learn_answer_place(template, form, tokenizer.control, tokenizer.stop_tokens)
-        program = Program(template=template, form=form, place=place, locality=Locality())
+        thoughts = learn_thoughts(template, form)
+        program = Program(template=template, form=form, place=place, thoughts=thoughts, locality=Locality())
         return (
             replace(program, locality=learn_locality(self._writer, program)) if self._lets_grow else program
         )
