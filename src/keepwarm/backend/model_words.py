@@ -11,7 +11,8 @@ from keepwarm.chat.messages import Chat, Text
 from keepwarm.chat.render import ChatRenderer, RenderedPrompt
 from keepwarm.chat.request import ChatRequest
 from keepwarm.chat.tokenizer import Tokenizer, load_tokenizer
-from keepwarm.core.ids import TenantId, TokenIds
+from keepwarm.core.hashing import BlockHasher
+from keepwarm.core.ids import BlockHash, TenantId, TokenIds
 from keepwarm.core.sampling import TokenLogprobs
 
 
@@ -32,6 +33,10 @@ class ModelWords:
     def stop_tokens(self) -> tuple[int, ...]:
         return tuple(self._tokenizer.stop_tokens)
 
+    @property
+    def remembers_conversations(self) -> bool:
+        return self._renderer.remembers_conversations
+
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         return len(self._renderer.render(tenant, chat).tokens)
 
@@ -41,7 +46,7 @@ class ModelWords:
             stop=request.stop,
             report_logprobs=request.sampling.num_logprobs is not None,
         )
-        prompt = self._renderer.render(request.tenant, request.chat)
+        prompt = self._renderer.render(request.tenant, request.chat, known=request.known)
         return ModelTurnWords(self._renderer, request.tenant, prompt, decoder)
 
 
@@ -60,6 +65,9 @@ class ModelTurnWords:
     @property
     def prompt(self) -> TokenIds:
         return self._prompt.tokens
+
+    def block_names(self, hasher: BlockHasher, root: BlockHash) -> bytes:
+        return self._prompt.block_names(hasher, root)
 
     @property
     def stop_string(self) -> str | None:

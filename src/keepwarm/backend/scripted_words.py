@@ -11,7 +11,8 @@ import msgspec
 from keepwarm.chat.events import Delta, LogprobOf, TextDelta, TokenReport
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest
-from keepwarm.core.ids import TenantId, TokenIds, token_ids
+from keepwarm.core.hashing import BlockHasher
+from keepwarm.core.ids import BlockHash, TenantId, TokenIds, token_ids
 from keepwarm.core.sampling import TokenLogprobs
 
 _END_OF_TEXT = 4  # ASCII EOT
@@ -21,6 +22,7 @@ class ByteWords:
     """Renders `role: text` lines."""
 
     stop_tokens: tuple[int, ...] = (_END_OF_TEXT,)
+    remembers_conversations = False
 
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         return len(_render(chat))
@@ -51,6 +53,9 @@ class ByteTurnWords:
         self._reports: list[TokenReport] = []
         self.num_output_tokens = 0
         self.stop_string: str | None = None
+
+    def block_names(self, hasher: BlockHasher, root: BlockHash) -> bytes:
+        return hasher.extend_joined(root, self.prompt)
 
     def add(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Sequence[Delta]:
         safe = ""

@@ -11,7 +11,8 @@ from typing import Protocol
 from keepwarm.chat.events import Delta
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest
-from keepwarm.core.ids import TenantId, TokenIds
+from keepwarm.core.hashing import BlockHasher
+from keepwarm.core.ids import BlockHash, TenantId, TokenIds
 from keepwarm.core.sampling import TokenLogprobs
 
 
@@ -21,6 +22,9 @@ class TurnWords(Protocol):
     @property
     def prompt(self) -> TokenIds:
         """Generation prompt included."""
+
+    def block_names(self, hasher: BlockHasher, root: BlockHash) -> bytes:
+        """Names of the prompt's full blocks, end to end."""
 
     def add(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Sequence[Delta]:
         """What may be sent now: whole characters that no stop string can begin with."""
@@ -50,8 +54,12 @@ class Words(Protocol):
     def stop_tokens(self) -> tuple[int, ...]:
         """Ids that end an answer."""
 
+    @property
+    def remembers_conversations(self) -> bool:
+        """Whether `open_turn` takes requests with a `known` beginning."""
+
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         """Of the prompt, generation prompt included. Raises `BadRequest`."""
 
     def open_turn(self, request: ChatRequest) -> TurnWords:
-        """Renders and tokenises: pure CPU, for a thread. Raises `BadRequest`."""
+        """Renders and tokenises: pure CPU, for a thread. Raises `BadRequest`, `UnknownConversation`."""
