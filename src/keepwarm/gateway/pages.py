@@ -17,6 +17,7 @@ from keepwarm.dialects.models import model_body, model_entry, models_body
 from keepwarm.dialects.sse import json_line
 from keepwarm.gateway.accounts import Accounts
 from keepwarm.gateway.call import Call
+from keepwarm.gateway.openapi.document import openapi_document
 from keepwarm.gateway.ports import Replica, ReplicaDirectory
 from keepwarm.gateway.settings import GatewaySettings
 
@@ -37,6 +38,10 @@ class Pages:
     async def front(self, call: Call) -> None:
         """Says what this is; clients ask with HEAD whether somebody is there."""
         await call.reply(200, json_line({"service": "keepwarm", "version": __version__}))
+
+    async def openapi(self, call: Call) -> None:
+        """The description of every route."""
+        await call.reply(200, json_line(openapi_document()))
 
     async def healthz(self, call: Call) -> None:
         """This process lives."""
