@@ -34,6 +34,9 @@ class SaidSigns:
     def feed(self, event: object) -> bytes:
         raise AssertionError(event)
 
+    def tells(self, error: object) -> bool:
+        raise AssertionError(error)
+
     def fail(self, error: object) -> bytes:
         raise AssertionError(error)
 
