@@ -33,10 +33,6 @@ class ModelWords:
     def stop_tokens(self) -> tuple[int, ...]:
         return tuple(self._tokenizer.stop_tokens)
 
-    @property
-    def remembers_conversations(self) -> bool:
-        return self._renderer.remembers_conversations
-
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         return len(self._renderer.render(tenant, chat).tokens)
 
@@ -65,6 +61,10 @@ class ModelTurnWords:
     @property
     def prompt(self) -> TokenIds:
         return self._prompt.tokens
+
+    @property
+    def is_known(self) -> bool:
+        return self._prompt.known is not None
 
     def block_names(self, hasher: BlockHasher, root: BlockHash) -> bytes:
         return self._prompt.block_names(hasher, root)

@@ -115,7 +115,6 @@ class NativeBackend(Backend):
             model=self._settings.model_name,
             max_model_len=_context_tokens(ready),
             cache_tokens=ready.num_blocks * ready.block_size,
-            remembers_conversations=self._loaded_words().remembers_conversations,
         )
 
     def unready_reason(self) -> str | None:

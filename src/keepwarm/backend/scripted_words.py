@@ -22,7 +22,6 @@ class ByteWords:
     """Renders `role: text` lines."""
 
     stop_tokens: tuple[int, ...] = (_END_OF_TEXT,)
-    remembers_conversations = False
 
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         return len(_render(chat))
@@ -43,6 +42,8 @@ def _render(chat: Chat) -> bytes:
 
 class ByteTurnWords:
     """Bytes that are no UTF-8 become U+FFFD."""
+
+    is_known = False
 
     def __init__(self, prompt: TokenIds, stops: Sequence[str], *, with_logprobs: bool) -> None:
         self.prompt = prompt

@@ -23,6 +23,10 @@ class TurnWords(Protocol):
     def prompt(self) -> TokenIds:
         """Generation prompt included."""
 
+    @property
+    def is_known(self) -> bool:
+        """The next turn may leave this conversation out."""
+
     def block_names(self, hasher: BlockHasher, root: BlockHash) -> bytes:
         """Names of the prompt's full blocks, end to end."""
 
@@ -53,10 +57,6 @@ class Words(Protocol):
     @property
     def stop_tokens(self) -> tuple[int, ...]:
         """Ids that end an answer."""
-
-    @property
-    def remembers_conversations(self) -> bool:
-        """Whether `open_turn` takes requests with a `known` beginning."""
 
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         """Of the prompt, generation prompt included. Raises `BadRequest`."""

@@ -69,5 +69,3 @@ class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of prompt and output together."""
     cache_tokens: int
     accepts_images: bool = False
-    remembers_conversations: bool = False
-    """Whether it takes `ChatRequest.known`."""
