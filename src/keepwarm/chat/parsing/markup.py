@@ -96,4 +96,5 @@ def read_answer(reading: Reading, markup: MarkupFormat) -> Steps[None]:
                 sink.text(source.since_mark())
         elif not sink.line_is_blank or not (yield from markup.bare_blocks[mark](reading)):
             sink.text(source.since_mark())
+        source.unmark()
     sink.finish()

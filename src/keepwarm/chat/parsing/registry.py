@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from keepwarm.chat.parsing.hermes import HERMES
+from keepwarm.chat.parsing.llama3 import LLAMA3
 from keepwarm.chat.parsing.parser import ToolFormat
+from keepwarm.chat.parsing.qwen3_coder import QWEN3_CODER
 from keepwarm.core.errors import BadSetting
 
-TOOL_FORMATS: tuple[ToolFormat, ...] = (HERMES,)
+TOOL_FORMATS: tuple[ToolFormat, ...] = (QWEN3_CODER, HERMES, LLAMA3)
 """In the order in which templates are asked: what is special before what many templates hold."""
 
 AUTO, NONE = "auto", "none"
