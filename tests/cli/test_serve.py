@@ -56,6 +56,16 @@ def test_the_log_shows_key_cache_and_environment_for_people(server: Serving) -> 
     assert "too small for Claude Code" in log
 
 
+def test_polls_and_the_http_servers_own_starts_are_not_logged(tmp_path: Path) -> None:
+    with serving(tmp_path, "--log-level", "debug") as server:
+        assert ask(server.url, server.ready["key"]).status_code == 200
+
+    log = server.log.read_text()
+    assert "keepwarm.gateway.requests" in log
+    for chatty in ("httpx", "httpcore", "uvicorn", "/ready"):
+        assert chatty not in log
+
+
 def test_keys_are_stored_hashed_for_their_owner_only(server: Serving) -> None:
     keys = data_dir(server) / "keys.json"
 

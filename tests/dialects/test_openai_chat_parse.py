@@ -119,8 +119,8 @@ def test_the_smallest_nucleus_is_the_most_likely_token() -> None:
 
 
 def test_what_nothing_acts_on_is_reported_by_name() -> None:
-    turn = parse(response_format={"type": "json_object"}, user="me", prompt_cache_key="conversation 7")
-    assert turn.unserved == ("response_format",)
+    turn = parse(frequency_penalty=1, brand_new={}, user="me", prompt_cache_key="conversation 7")
+    assert turn.unserved == ("frequency_penalty", "brand_new")
     assert turn.session == "conversation 7"
 
 

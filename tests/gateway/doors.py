@@ -22,15 +22,20 @@ from keepwarm.gateway.settings import GatewaySettings
 from tests.gateway.scripted_replica import ScriptedReplica
 
 KEY = "ik_live_right"
+SECOND_KEY = "ik_live_second"
 OTHER_KEY = "ik_live_other"
 LIMIT_S = 10.0
 """Nothing a test waits for takes longer."""
 
-_OWNERS = {KEY: ("default", "key_1"), OTHER_KEY: ("other", "key_2")}
+_OWNERS = {
+    KEY: ("default", "key_1"),
+    SECOND_KEY: ("default", "key_3"),
+    OTHER_KEY: ("other", "key_2"),
+}
 
 
 class KnownKeys:
-    """A `KeyVerifier` that knows two keys of two owners."""
+    """A `KeyVerifier` that knows three keys of two owners."""
 
     async def verify(self, secret: str) -> Principal | None:
         if secret not in _OWNERS:

@@ -147,7 +147,7 @@ async def test_an_unknown_model_is_a_404_that_names_the_served_ones(model: str) 
     assert theirs.json()["error"]["type"] == "not_found_error"
     assert ours.json()["error"]["code"] == "model_not_found"
     assert model in theirs.json()["error"]["message"]
-    assert "served: smol, default" in theirs.json()["error"]["message"]
+    assert "served: smol, default, haiku" in theirs.json()["error"]["message"]
 
 
 @DIALECTS
@@ -206,15 +206,17 @@ async def test_routes_that_are_not_there_are_answered_in_json() -> None:
 # Models, health, metrics, log
 
 
-async def test_the_served_name_and_default_are_listed_with_the_context() -> None:
+async def test_the_served_name_is_listed_first_and_every_name_has_the_context() -> None:
     replica = ScriptedReplica()
     async with without_socket(replica) as client:
         listed = (await client.get("/v1/models?limit=1000")).json()
         replica.not_ready = NotReady("loading")
         unready = (await client.get("/v1/models")).json()
-    assert [model["id"] for model in listed["data"]] == ["smol", "default"]
+    names = [model["id"] for model in listed["data"]]
+    assert names == ["smol", "claude-smol", "default", "haiku", "sonnet", "opus"]
+    assert {model["display_name"] for model in listed["data"]} == {"smol"}
     assert {model["max_input_tokens"] for model in listed["data"]} == {8192}
-    assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("smol", "default", False)
+    assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("smol", "opus", False)
     assert "max_input_tokens" not in unready["data"][0]
 
 

@@ -9,6 +9,7 @@ import msgspec
 from keepwarm.chat.messages import Chat
 from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.sampling import Sampling
+from keepwarm.core.session import SessionKey
 
 
 class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,6 +44,11 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     """The subagent of that conversation; "" is its main loop."""
     use_cache: bool = True
+
+    @property
+    def session_key(self) -> SessionKey:
+        """Whose turn this is, for choosing who answers it."""
+        return SessionKey.of(self.session, self.agent)
 
 
 class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):

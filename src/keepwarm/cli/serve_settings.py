@@ -12,6 +12,7 @@ from keepwarm.backend.settings import BackendSettings
 from keepwarm.cli.data_dir import DataDirOption
 from keepwarm.cli.settings_command import number, option
 from keepwarm.core.errors import BadSetting
+from keepwarm.gateway.model_names import DEFAULT_ALIASES, MAX_NAME_CHARACTERS
 
 _BACKEND_DEFAULTS: dict[str, Any] = {
     field.name: field.default for field in msgspec.structs.fields(BackendSettings)
@@ -40,6 +41,23 @@ class ServeSettings:
         str | None,
         option("--served-model-name", help="The name clients use.", show_default="the model's own"),
     ] = None
+    alias: Annotated[
+        list[str] | None,
+        option(
+            "--alias",
+            help="Another name that means the model; * is any text. May be given more than once (in the "
+            "variable: separated by blanks).",
+            metavar="PATTERN",
+            show_default="no others",
+        ),
+    ] = None
+    default_aliases: Annotated[
+        bool,
+        option(
+            "--default-aliases/--no-default-aliases",
+            help=f"Let {', '.join(DEFAULT_ALIASES)} mean the model too: what clients ask for by themselves.",
+        ),
+    ] = True
     max_model_len: Annotated[
         int | None,
         number(
@@ -161,6 +179,22 @@ class ServeSettings:
                 f"--max-num-batched-tokens {self.max_num_batched_tokens} is less than --max-num-seqs "
                 f"{self.max_num_seqs}: each running turn needs one token a step"
             )
+        for alias in self.alias or ():
+            _check_alias(alias)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Every name beside the served one."""
+        return (*(DEFAULT_ALIASES if self.default_aliases else ()), *(self.alias or ()))
+
+
+def _check_alias(alias: str) -> None:
+    if not alias or " " in alias or not alias.isprintable():
+        raise BadSetting(f"--alias {alias!r}: must be a name, without blanks; * stands for any text")
+    if len(alias) > MAX_NAME_CHARACTERS:
+        raise BadSetting(
+            f"--alias {alias[:20]}…: has {len(alias)} characters; at most {MAX_NAME_CHARACTERS} are allowed"
+        )
 
 
 def backend_settings(

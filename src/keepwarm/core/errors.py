@@ -29,6 +29,9 @@ from typing import ClassVar
 
 import msgspec
 
+MAX_RETRY_AFTER_S = 55.0
+"""Told to come back in a minute or later, Claude Code fails at once instead."""
+
 
 class ErrorOnWire(msgspec.Struct, frozen=True, kw_only=True):
     """An error between processes: `code` names the class, `fields` are its constructor's arguments."""
@@ -102,13 +105,13 @@ class BodyTooLarge(CallerError):
 
 
 class Overloaded(CallerError):
-    """Refused for now. `retry_after_s` never exceeds 55: clients give up at about 60."""
+    """Refused for now. `retry_after_s` never exceeds `MAX_RETRY_AFTER_S`."""
 
     code = "overloaded"
 
     def __init__(self, *, message: str, retry_after_s: float) -> None:
         super().__init__(message)
-        self.retry_after_s = min(retry_after_s, 55.0)
+        self.retry_after_s = min(max(0.0, retry_after_s), MAX_RETRY_AFTER_S)  # this order: nan becomes 0
 
     def fields(self) -> dict[str, str | int | float | None]:
         return {"message": str(self), "retry_after_s": self.retry_after_s}

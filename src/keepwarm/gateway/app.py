@@ -13,21 +13,11 @@ from keepwarm.dialects import anthropic, openai_chat
 from keepwarm.dialects.dialect import Dialect
 from keepwarm.gateway.accounts import Accounts
 from keepwarm.gateway.endpoint import Endpoint, Handler, KeyedHandler, keyed
+from keepwarm.gateway.openapi.operations import OPERATIONS
 from keepwarm.gateway.pages import Pages, UnknownRoutes
 from keepwarm.gateway.ports import KeyVerifier, ReplicaDirectory
 from keepwarm.gateway.settings import GatewaySettings
 from keepwarm.gateway.turns import Turns
-
-_METHODS = {
-    "/v1/messages": "POST",
-    "/v1/messages/count_tokens": "POST",
-    "/v1/chat/completions": "POST",
-    "/v1/models": "GET",
-    "/metrics": "GET",
-    "/healthz": "GET",
-    "/readyz": "GET",
-}
-"""For the error that says which method would do."""
 
 
 def build_app(settings: GatewaySettings, *, keys: KeyVerifier, replicas: ReplicaDirectory) -> Gateway:
@@ -72,8 +62,12 @@ class Gateway:
             self._keyed("GET", "/metrics", pages.metrics),
             self._open("GET", "/healthz", pages.healthz),
             self._open("GET", "/readyz", pages.readyz),
+            self._open("GET", "/openapi.json", pages.openapi),
             self._open("GET", "/", pages.front),
-            Mount("/", app=self._endpoint("other", UnknownRoutes(_METHODS))),
+            Mount(
+                "/",
+                app=self._endpoint("other", UnknownRoutes({each.path: each.method for each in OPERATIONS})),
+            ),
         )
 
     def _keyed(self, method: str, path: str, handler: KeyedHandler, dialect: Dialect | None = None) -> Route:

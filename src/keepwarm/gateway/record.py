@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from keepwarm.chat.events import Accepted, Admitted, ChatEvent, Failed, Finished
 from keepwarm.core.errors import InvariantBroken, KeepwarmError
+from keepwarm.core.session import NO_SESSION, SessionKey
 
 _LOG = logging.getLogger("keepwarm.gateway")
 
@@ -20,7 +21,11 @@ class RequestRecord:
     received_at: float
     tenant: str | None = None
     key_id: str | None = None
+    ignored_key_header: str | None = None
+    """A header whose key is none of ours, while the other one's let in: a leftover of another service."""
     model: str | None = None
+    """The served name, whatever was asked for."""
+    session: SessionKey = NO_SESSION
     stream: bool = False
     status: int | None = None
     prompt_tokens: int | None = None
@@ -55,6 +60,9 @@ class RequestRecord:
             "request_id": self.request_id,
             "tenant": self.tenant,
             "key_id": self.key_id,
+            "ignored_key_header": self.ignored_key_header,
+            "session": self.session.session or None,
+            "agent": self.session.agent or None,
             "route": self.route,
             "model": self.model,
             "stream": self.stream,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from keepwarm.gateway.model_names import DEFAULT_ALIASES, ModelNames
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewaySettings:
     """One gateway."""
 
     model_name: str
-    """The name clients use; `default` means it too."""
+    """The name that the model is served, logged and counted under."""
+    aliases: tuple[str, ...] = DEFAULT_ALIASES
+    """Patterns of names that mean it too (--alias, --no-default-aliases)."""
     max_body_mb: float = 32.0
     """MB (10^6 bytes) of one request's body (--max-body-mb)."""
     body_wait_s: float = 60.0
@@ -23,6 +27,10 @@ class GatewaySettings:
     """A client that takes nothing for this long is taken for gone."""
     drain_s: float = 30.0
     """At shutdown, running answers get this long to finish."""
+
+    @property
+    def names(self) -> ModelNames:
+        return ModelNames(served=self.model_name, aliases=self.aliases)
 
     @property
     def max_body_bytes(self) -> int:

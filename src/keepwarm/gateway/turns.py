@@ -12,6 +12,7 @@ from keepwarm.chat.request import ChatRequest
 from keepwarm.core.errors import NotReady
 from keepwarm.core.ids import RequestId
 from keepwarm.core.principal import Principal
+from keepwarm.core.session import SessionKey
 from keepwarm.dialects.dialect import AnswerHead, Dialect
 from keepwarm.dialects.errors import UnknownModel
 from keepwarm.dialects.models import count_body
@@ -24,9 +25,7 @@ from keepwarm.gateway.settings import GatewaySettings
 
 _LOG = logging.getLogger("keepwarm.gateway")
 
-ANY_MODEL = "default"
-"""A model name that means whatever is served."""
-
+# What a header says outranks the body.
 _SESSION_HEADERS = ("x-claude-code-session-id", "x-session-id")
 _AGENT_HEADER = "x-claude-code-agent-id"
 _CACHE_HEADER = "x-keepwarm-cache"
@@ -38,6 +37,7 @@ class Turns:
 
     def __init__(self, settings: GatewaySettings, *, replicas: ReplicaDirectory, accounts: Accounts) -> None:
         self._settings = settings
+        self._names = settings.names
         self._replicas = replicas
         self._accounts = accounts
         self._exchanges: set[Exchange] = set()
@@ -52,12 +52,9 @@ class Turns:
         call.record.stream = turn.stream
         self._check_open(call, turn.model)
         request = _request(call, principal, turn)
-        replica = self._replicas.choose(request.session)
-        head = AnswerHead(
-            request_id=call.record.request_id,
-            model=self._settings.model_name,
-            created_at=int(time.time()),
-        )
+        call.record.session = request.session_key
+        replica = self._replicas.choose(request.session_key)
+        head = AnswerHead(request_id=call.record.request_id, model=turn.model, created_at=int(time.time()))
         with self._open(Exchange(call, replica.chat(request), self._settings)) as exchange:
             if turn.stream:
                 await exchange.stream(dialect.open_stream(head, turn))
@@ -69,7 +66,8 @@ class Turns:
         """Say how many tokens a prompt would be."""
         model, chat = dialect.parse_count(await call.body())
         self._check_open(call, model)
-        replica = self._replicas.choose("")
+        call.record.session = SessionKey.of(_named_session(call), _named_agent(call))
+        replica = self._replicas.choose(call.record.session)
         num_tokens = await replica.count_tokens(principal.tenant, chat)
         await call.reply(200, count_body(num_tokens))
 
@@ -92,10 +90,9 @@ class Turns:
             exchange.interrupt(NotReady(_SHUTTING_DOWN))
 
     def _check_open(self, call: Call, model: str) -> None:
-        served = (self._settings.model_name, ANY_MODEL)
-        if model not in served:
-            raise UnknownModel(model, served=served)
-        call.record.model = self._settings.model_name
+        if not self._names.means_served(model):
+            raise UnknownModel(model, served=self._names.accepted)
+        call.record.model = self._names.served
         if self._draining:
             raise NotReady(_SHUTTING_DOWN)
 
@@ -112,11 +109,19 @@ class Turns:
 
 
 def _request(call: Call, principal: Principal, turn: Turn) -> ChatRequest:
-    session = next((call.headers[name] for name in _SESSION_HEADERS if name in call.headers), "")
     return turn.request(
         request_id=RequestId(call.record.request_id),
         tenant=principal.tenant,
-        session=session,
-        agent=call.headers.get(_AGENT_HEADER, ""),
+        session=_named_session(call),
+        agent=_named_agent(call),
         use_cache=call.headers.get(_CACHE_HEADER, "").lower() != "bypass",
     )
+
+
+def _named_session(call: Call) -> str:
+    found = (call.headers.get(name, "").strip() for name in _SESSION_HEADERS)
+    return next((session for session in found if session), "")
+
+
+def _named_agent(call: Call) -> str:
+    return call.headers.get(_AGENT_HEADER, "").strip()
