@@ -38,6 +38,8 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """CPU threads of the engine; None: all cores this process may use."""
     prefix_cache: bool = True
     """False: every turn is read from its first token."""
+    tool_format: str = "auto"
+    """The markup that tool calls are read in; auto: by the chat template, none: calls stay text."""
     engine: Literal["torch", "scripted"] = "torch"
     """scripted: no weights; the answers are those of `script_path`, or made-up tokens without one."""
     script_path: str | None = None
