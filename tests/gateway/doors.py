@@ -17,6 +17,7 @@ from keepwarm.core.ids import TenantId
 from keepwarm.core.principal import Principal
 from keepwarm.gateway.app import Gateway, build_app
 from keepwarm.gateway.directory import StaticDirectory
+from keepwarm.gateway.ports import Replica
 from keepwarm.gateway.server import GatewayServer
 from keepwarm.gateway.settings import GatewaySettings
 from tests.gateway.scripted_replica import ScriptedReplica
@@ -44,7 +45,7 @@ class KnownKeys:
         return Principal(tenant=TenantId(tenant), key_id=key_id)
 
 
-def gateway(replica: ScriptedReplica, **settings: Any) -> Gateway:
+def gateway(replica: Replica, **settings: Any) -> Gateway:
     return build_app(
         GatewaySettings(model_name="smol", **settings),
         keys=KnownKeys(),
@@ -83,7 +84,7 @@ class Door:
 
 
 @contextlib.asynccontextmanager
-async def on_loopback(replica: ScriptedReplica, **settings: Any) -> AsyncIterator[Door]:
+async def on_loopback(replica: Replica, **settings: Any) -> AsyncIterator[Door]:
     """A gateway that serves while the block runs."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = GatewayServer(gateway(replica, **({"drain_s": 1.0} | settings)))

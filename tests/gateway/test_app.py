@@ -194,12 +194,14 @@ async def test_routes_that_are_not_there_are_answered_in_json() -> None:
         slashed = await client.post(MESSAGES + "/", json=BODY)
         head = await client.head("/api/hello")
         front = await client.head("/")
+        broken = await client.get("/v1/models/a%0Ab", headers={"anthropic-version": "2023-06-01"})
         client.headers.pop("x-api-key")
         ours = await client.get("/v1/nothing")
-    assert [r.status_code for r in (theirs, ours, wrong_method, slashed, head)] == [404] * 5
+    assert [r.status_code for r in (theirs, ours, wrong_method, slashed, head, broken)] == [404] * 6
     assert theirs.json()["error"]["type"] == "not_found_error"
     assert ours.json()["error"]["code"] == "not_found"
     assert "POST /v1/messages is" in wrong_method.json()["error"]["message"]
+    assert broken.json()["error"]["type"] == "not_found_error"
     assert front.status_code == 200
 
 

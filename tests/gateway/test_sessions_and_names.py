@@ -81,6 +81,13 @@ async def chosen_for(path: str, *, body: dict[str, Any], headers: dict[str, str]
             {},
             SessionKey(session="c", agent="a"),
         ),
+        (MESSAGES, {}, {"metadata": {"user_id": '{"session_id": "m"}'}}, SessionKey(session="m")),
+        (
+            MESSAGES,
+            {"x-session-id": "o"},
+            {"metadata": {"user_id": '{"session_id": "m"}'}},
+            SessionKey(session="o"),
+        ),
         (COUNT, {"X-Claude-Code-Session-Id": "c"}, {}, SessionKey(session="c")),
     ],
 )

@@ -134,6 +134,14 @@ class ServeSettings:
             ),
         ),
     ] = _BACKEND_DEFAULTS["tool_format"]
+    strip_attribution: Annotated[
+        bool,
+        option(
+            "--strip-attribution/--no-strip-attribution",
+            help="Take off the line by which Claude Code tells its vendor of itself: it changes with each "
+            "session and compaction, and no prefix after it would be found again.",
+        ),
+    ] = True
     data_dir: DataDirOption = None
     max_body_mb: Annotated[
         float, number(float, "--max-body-mb", help="Largest request body, in MB (10^6 bytes).", least=0.001)

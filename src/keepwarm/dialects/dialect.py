@@ -51,6 +51,10 @@ class AnswerStream(Protocol):
     def ping(self) -> bytes:
         """What keeps the connection alive and means nothing; allowed at any time."""
 
+    def progress(self) -> bytes:
+        """What means nothing either, and which clients that wait for a true event take for one;
+        allowed at any time."""
+
     def fail(self, error: KeepwarmError) -> bytes:
         """The error event that ends the stream."""
 

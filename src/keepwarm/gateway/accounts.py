@@ -54,6 +54,13 @@ class Accounts:
             ["dialect", "field"],
             registry=self._registry,
         )
+        self._normalised = Counter(
+            "keepwarm_gateway_normalised_lines",
+            "Lines that mean nothing and change with each request, taken off conversations",
+            ["kind"],
+            registry=self._registry,
+        )
+        self._normalised.labels("attribution")
         self.open_requests = Gauge(
             "keepwarm_gateway_open_requests", "Requests that have not ended", registry=self._registry
         )
@@ -75,6 +82,11 @@ class Accounts:
         """Count names that clients made up, without letting them make up endless series."""
         for name in names:
             self._unserved.labels(dialect, self._bounded(name)).inc()
+
+    def count_normalised(self, kinds: tuple[str, ...]) -> None:
+        """Count what a dialect took off a conversation. The kinds are its own words, few and fixed."""
+        for kind in kinds:
+            self._normalised.labels(kind).inc()
 
     def text(self) -> bytes:
         """Prometheus text."""

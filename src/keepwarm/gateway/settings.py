@@ -23,8 +23,13 @@ class GatewaySettings:
     """A streamed answer's headers go out after this long, accepted or not; later errors are events."""
     ping_interval_s: float = 10.0
     """A stream on which nothing was sent for this long gets a ping."""
+    progress_interval_s: float = 120.0
+    """A stream without a true event for this long gets one that means nothing. Pings and comments do
+    not count with all clients: Claude Code ends such a stream after 600 s, Codex after 300 s."""
     send_stall_s: float = 300.0
     """A client that takes nothing for this long is taken for gone."""
+    strip_attribution: bool = True
+    """Take the line off by which Claude Code tells its vendor of itself (--no-strip-attribution)."""
     drain_s: float = 30.0
     """At shutdown, running answers get this long to finish."""
 

@@ -13,7 +13,7 @@ from keepwarm.core.errors import NotReady
 from keepwarm.core.ids import RequestId
 from keepwarm.core.principal import Principal
 from keepwarm.core.session import SessionKey
-from keepwarm.dialects.dialect import AnswerHead, Dialect
+from keepwarm.dialects.dialect import AnswerHead, Dialect, DialectOptions
 from keepwarm.dialects.errors import UnknownModel
 from keepwarm.dialects.models import count_body
 from keepwarm.dialects.turn import Turn
@@ -38,6 +38,7 @@ class Turns:
     def __init__(self, settings: GatewaySettings, *, replicas: ReplicaDirectory, accounts: Accounts) -> None:
         self._settings = settings
         self._names = settings.names
+        self._options = DialectOptions(strip_attribution=settings.strip_attribution)
         self._replicas = replicas
         self._accounts = accounts
         self._exchanges: set[Exchange] = set()
@@ -47,8 +48,9 @@ class Turns:
 
     async def answer(self, call: Call, principal: Principal, dialect: Dialect) -> None:
         """Answer one turn, streamed or whole."""
-        turn = dialect.parse_turn(await call.body())
+        turn = dialect.parse_turn(await call.body(), self._options)
         self._accounts.count_unserved(dialect.NAME, turn.unserved)
+        self._accounts.count_normalised(turn.normalised)
         call.record.stream = turn.stream
         self._check_open(call, turn.model)
         request = _request(call, principal, turn)
@@ -64,7 +66,7 @@ class Turns:
 
     async def count(self, call: Call, principal: Principal, dialect: Dialect) -> None:
         """Say how many tokens a prompt would be."""
-        model, chat = dialect.parse_count(await call.body())
+        model, chat = dialect.parse_count(await call.body(), self._options)
         self._check_open(call, model)
         call.record.session = SessionKey.of(_named_session(call), _named_agent(call))
         replica = self._replicas.choose(call.record.session)

@@ -87,6 +87,9 @@ class ChunkStream:
     def ping(self) -> bytes:
         return _PING
 
+    def progress(self) -> bytes:
+        return self._chunk({})
+
     def fail(self, error: KeepwarmError) -> bytes:
         return data_event(error_body(error))  # no [DONE] follows
 

@@ -120,6 +120,15 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
 }
+EVENT = record(
+    {
+        "event": choice(
+            *("message_start", "content_block_start", "content_block_delta", "content_block_stop"),
+            *("message_delta", "message_stop", "ping", "error"),
+        ),
+        "data": described(STRING, "JSON, whose `type` is the event's name."),
+    }
+)
 REQUEST, COUNT_REQUEST = ref("AnthropicMessagesRequest"), ref("AnthropicCountRequest")
 ANSWER, COUNT_ANSWER = ref("AnthropicMessage"), ref("AnthropicCount")
 ERROR = ref("AnthropicError")

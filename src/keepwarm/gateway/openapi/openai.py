@@ -143,6 +143,7 @@ SCHEMAS: dict[str, Schema] = {
         }
     ),
 }
+EVENT = record({"data": described(STRING, "JSON, or `[DONE]` at the end of chat completions.")})
 CHAT_REQUEST, CHAT_ANSWER = ref("ChatCompletionRequest"), ref("ChatCompletion")
 RESPONSES_REQUEST, RESPONSES_ANSWER = ref("ResponsesRequest"), ref("Response")
 ERROR = ref("OpenAIError")

@@ -60,7 +60,7 @@ PARAMETERS: dict[str, Schema] = {
         "schema": STRING,
         "description": "`bypass`: answer without the cache, and leave nothing in it.",
     },
-    "model": {"name": "name", "in": "path", "required": True, "schema": STRING},
+    "model": {"name": "name", "in": "path", "required": True, "schema": STRING, "example": "default"},
     "limit": {
         "name": "limit",
         "in": "query",
@@ -123,7 +123,7 @@ OPERATIONS: tuple[Operation, ...] = (
         body=anthropic.REQUEST,
         parameters=_TURN_HEADERS,
         answers={
-            200: ("The answer; with `stream`, as events.", {JSON: anthropic.ANSWER, EVENTS: STRING}),
+            200: ("The answer; with `stream`, as events.", {JSON: anthropic.ANSWER, EVENTS: anthropic.EVENT}),
             **_ANTHROPIC_ERRORS,
         },
     ),
@@ -144,7 +144,7 @@ OPERATIONS: tuple[Operation, ...] = (
         body=openai.CHAT_REQUEST,
         parameters=_TURN_HEADERS,
         answers={
-            200: ("The answer; with `stream`, as events.", {JSON: openai.CHAT_ANSWER, EVENTS: STRING}),
+            200: ("The answer; with `stream`, as events.", {JSON: openai.CHAT_ANSWER, EVENTS: openai.EVENT}),
             **_OPENAI_ERRORS,
         },
     ),
