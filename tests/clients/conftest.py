@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -22,12 +23,13 @@ _SERVER = pytest.StashKey[ScriptedServer]()
 def module_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ScriptedServer]:
-    """One server a module, with the module's `SCRIPT`."""
+    """One server a module, with the module's `SCRIPT` and, where it has any, `OPTIONS`."""
     try:
         find_embedded_model()
     except BadModel as error:
         _give_up(str(error))
-    with scripted_server(tmp_path_factory.mktemp("server"), request.module.SCRIPT) as server:
+    options = getattr(request.module, "OPTIONS", ())
+    with scripted_server(tmp_path_factory.mktemp("server"), request.module.SCRIPT, *options) as server:
         yield server
 
 
@@ -62,7 +64,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path, door: ClosedDoor) -> De
     return desk
 
 
-def _give_up(reason: str) -> None:
+def _give_up(reason: str) -> NoReturn:
     if must_be_installed():
         pytest.fail(reason)
     pytest.skip(reason)
@@ -74,7 +76,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         return (yield)
     except NotInstalled as error:
-        return _give_up(str(error))
+        _give_up(str(error))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -81,9 +81,7 @@ class Desk:
             stdout, stderr = process.communicate()
             status = None
         took_s = time.monotonic() - started_at
-        done = Done(
-            command=(client, *arguments), status=status, stdout=stdout, stderr=stderr, took_s=took_s
-        )
+        done = Done(command=(client, *arguments), status=status, stdout=stdout, stderr=stderr, took_s=took_s)
         self.ran.append(done)
         assert status is not None, f"{client} had not ended after {limit_s:.0f} s"
         return done

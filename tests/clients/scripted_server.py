@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -88,7 +89,7 @@ def scripted_server(folder: Path, script: str, *options: str) -> Iterator[Script
 def missed(turns: Sequence[LoggedRequest]) -> list[str]:
     """Turns of one conversation that were cached for less than the turn before them left behind."""
     found = []
-    for earlier, later in zip(turns, turns[1:], strict=False):
+    for earlier, later in itertools.pairwise(turns):
         known = earlier.tokens("prompt") + earlier.tokens("output")
         expected = known // BLOCK_TOKENS * BLOCK_TOKENS - BLOCK_TOKENS
         if later.tokens("cached") < expected:

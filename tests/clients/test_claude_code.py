@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from tests.clients.desk import Desk, Done
+from tests.clients.claude_code import TOOLS, result, run
+from tests.clients.desk import Desk
 from tests.clients.scripted_server import ScriptedServer, missed
 
 SCRIPT = r'''
@@ -53,7 +51,8 @@ say = "Again: 6 bytes."
 [[answers]]
 when = "ask somebody else"
 say = """<tool_call>
-{"name": "Agent", "arguments": {"description": "Read the notes", "prompt": "find the word in notes.txt", "subagent_type": "general-purpose"}}
+{"name": "Agent", "arguments": {"description": "Read the notes", "subagent_type": "general-purpose",
+"prompt": "find the word in notes.txt"}}
 </tool_call>"""
 
 [[answers]]
@@ -74,29 +73,6 @@ say = "I found xylophone."
 when = "I found xylophone"
 say = "They found xylophone."
 '''
-
-TOOLS = "Read,Write,Bash(wc:*)"
-
-
-def environment(server: ScriptedServer) -> dict[str, str]:
-    return {
-        "ANTHROPIC_BASE_URL": server.served.url,
-        "ANTHROPIC_API_KEY": server.served.key,
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    }
-
-
-def run(desk: Desk, server: ScriptedServer, prompt: str, *options: str, **extra: str) -> Done:
-    return desk.run(
-        "claude",
-        *("-p", prompt, "--output-format", "stream-json", "--verbose", "--allowedTools", TOOLS, *options),
-        environment={**environment(server), **extra},
-    )
-
-
-def result(done: Done) -> Mapping[str, Any]:
-    """The last line, which sums up; there is one more before it for each answer that did not end the run."""
-    return [line for line in done.lines() if line["type"] == "result"][-1]
 
 
 def test_a_task_of_several_tools_is_done_on_warm_turns(desk: Desk, server: ScriptedServer) -> None:

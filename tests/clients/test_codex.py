@@ -50,9 +50,7 @@ wire_api = "responses"
 
 def run(desk: Desk, server: ScriptedServer, *arguments: str) -> Done:
     options = ("--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
-    return desk.run(
-        "codex", "exec", *options, *arguments, environment={"KEEPWARM_KEY": server.served.key}
-    )
+    return desk.run("codex", "exec", *options, *arguments, environment={"KEEPWARM_KEY": server.served.key})
 
 
 def messages(done: Done) -> list[str]:

@@ -48,9 +48,7 @@ def run(desk: Desk, server: ScriptedServer, *arguments: str) -> Done:
     )
 
 
-def test_a_command_is_run_and_the_session_continued_on_warm_turns(
-    desk: Desk, server: ScriptedServer
-) -> None:
+def test_a_command_is_run_and_the_session_continued_on_warm_turns(desk: Desk, server: ScriptedServer) -> None:
     configure(desk)
     (desk.project / "notes.txt").write_text("hello\n")
     done = run(desk, server, "-p", "Please count the bytes of notes.txt")
