@@ -370,6 +370,11 @@ def test_items_of_tools_that_run_elsewhere_are_counted_and_left_out() -> None:
     assert turn.unserved == ("item:web_search_call", "item:local_shell_call", "item:something_new")
 
 
+def test_an_output_without_a_call_is_let_be() -> None:
+    (message,) = messages_of({"type": "function_call_output", "call_id": None, "output": "x"})
+    assert message.parts == (ToolResult(tool_use_id="", parts=(Text(text="x"),)),)
+
+
 def test_broken_arguments_in_the_history_never_brick_a_conversation() -> None:
     for sent, kept in [("{oops", "{oops"), ("[1]", "[1]"), ("", {}), (None, {}), ({"a": 1}, {"a": 1})]:
         call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": sent}
@@ -409,7 +414,6 @@ def test_what_is_counted_is_what_is_answered() -> None:
         ({"input": [{"id": "msg_1"}]}, "input.0", "items are not kept here"),
         ({"input": [{"type": "function_call", "name": "x"}]}, "input.0.call_id", "required"),
         ({"input": [{"type": "function_call", "call_id": "x"}]}, "input.0.name", "required"),
-        ({"input": [{"type": "function_call_output", "output": "x"}]}, "input.0.call_id", "required"),
         (
             {"input": [{"type": "function_call_output", "call_id": "x", "output": 5}]},
             "input.0.output",

@@ -90,6 +90,9 @@ class ChunkStream:
     def progress(self) -> bytes:
         return self._chunk({})
 
+    def tells(self, error: KeepwarmError) -> bool:
+        return False
+
     def fail(self, error: KeepwarmError) -> bytes:
         return data_event(error_body(error))  # no [DONE] follows
 
