@@ -58,6 +58,7 @@ async def test_one_valid_key_lets_in(path: str, headers: dict[str, str], status:
         response = await client.post(path, json=BODY, headers=headers)
     assert response.status_code == status
     if status == 401:
+        assert response.headers["x-should-retry"] == "false"  # or Claude Code tries ten times
         error = response.json()["error"]
         assert error["type"] == ("authentication_error" if path == MESSAGES else "invalid_request_error")
 

@@ -75,13 +75,13 @@ def build_native_backend(settings: BackendSettings) -> NativeBackend:
 
 
 def _load_words(settings: BackendSettings) -> Words:
-    if settings.engine == "scripted":
+    if settings.engine == "scripted" and settings.script_path is None:
         from keepwarm.backend.scripted_words import ByteWords
 
         return ByteWords()
     from keepwarm.backend.model_words import load_model_words
 
-    return load_model_words(settings.model_path)
+    return load_model_words(settings.model_path, tool_format=settings.tool_format)
 
 
 def _stdin_belongs_to_a_parent() -> bool:

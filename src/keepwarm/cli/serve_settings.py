@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from keepwarm.backend.settings import BackendSettings
+from keepwarm.chat.parsing.registry import check_tool_format, tool_format_names
 from keepwarm.cli.data_dir import DataDirOption
 from keepwarm.cli.settings_command import number, option
 from keepwarm.core.errors import BadSetting
@@ -123,6 +124,16 @@ class ServeSettings:
             "--prefix-cache/--no-prefix-cache", help="Keep what was read for later turns, or read each anew."
         ),
     ] = True
+    tool_format: Annotated[
+        str,
+        option(
+            "--tool-format",
+            help=(
+                "Markup that tool calls are read in; auto: what the chat template speaks, none: calls stay "
+                f"text. One of {', '.join(tool_format_names())}."
+            ),
+        ),
+    ] = _BACKEND_DEFAULTS["tool_format"]
     strip_attribution: Annotated[
         bool,
         option(
@@ -150,8 +161,19 @@ class ServeSettings:
     ] = "info"
     engine: Annotated[
         Literal["torch", "scripted"],
-        option("--engine", help="scripted: made-up tokens, for tests of everything around it.", hidden=True),
+        option(
+            "--engine",
+            help="torch computes; scripted says what --script says, or made-up tokens, without a device.",
+        ),
     ] = _BACKEND_DEFAULTS["engine"]
+    script: Annotated[
+        Path | None,
+        option(
+            "--script",
+            help="TOML file with the answers of --engine scripted, in the words of the model.",
+            show_default="made-up tokens",
+        ),
+    ] = None
     json: Annotated[
         str | None,
         option(
@@ -163,12 +185,15 @@ class ServeSettings:
     ] = None
 
     def __post_init__(self) -> None:
-        """Raises `BadSetting` for values that are fine alone and wrong together."""
+        """Raises `BadSetting` for values that are unknown, or fine alone and wrong together."""
+        check_tool_format(self.tool_format)
         if self.device_cache_gb is not None and self.gpu_memory_utilization is not None:
             raise BadSetting(
                 f"--device-cache-gb {self.device_cache_gb} and --gpu-memory-utilization "
                 f"{self.gpu_memory_utilization} both size the cache: give one of them"
             )
+        if self.script is not None and self.engine != "scripted":
+            raise BadSetting(f"--script {self.script} is for --engine scripted; --engine is {self.engine}")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise BadSetting(
                 f"--max-num-batched-tokens {self.max_num_batched_tokens} is less than --max-num-seqs "
@@ -206,5 +231,6 @@ def backend_settings(
         model_name=model_name,
         socket_path=str(socket_path),
         data_dir=str(data_dir),
+        script_path=None if settings.script is None else str(settings.script.expanduser().absolute()),
         **shared,
     )

