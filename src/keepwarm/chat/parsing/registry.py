@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from keepwarm.chat.parsing.deepseek_v3 import DEEPSEEK_V3
+from keepwarm.chat.parsing.dsml import DSML
+from keepwarm.chat.parsing.gemma import FUNCTION_GEMMA, GEMMA4
+from keepwarm.chat.parsing.glm import GLM
+from keepwarm.chat.parsing.harmony import HARMONY
 from keepwarm.chat.parsing.hermes import HERMES
+from keepwarm.chat.parsing.mistral import MISTRAL
 from keepwarm.chat.parsing.parser import ToolFormat
 from keepwarm.core.errors import BadSetting
 
-TOOL_FORMATS: tuple[ToolFormat, ...] = (HERMES,)
+TOOL_FORMATS: tuple[ToolFormat, ...] = (
+    HARMONY,
+    DSML,
+    DEEPSEEK_V3,
+    MISTRAL,
+    GEMMA4,
+    FUNCTION_GEMMA,
+    GLM,
+    HERMES,
+)
 """In the order in which templates are asked: what is special before what many templates hold."""
 
 AUTO, NONE = "auto", "none"
