@@ -147,8 +147,7 @@ DSML_CORPUS = Corpus(
         _dsml(_invoke("Bash", "<｜DSML｜parameter nothing>", _parameter("command", "ls"))): says(
             Call("Bash", {}), _parameter("command", "ls") + "\n", num_malformed=1
         ),
-        _dsml(): says(num_malformed=1),
-        "Done.</｜DSML｜tool_calls>": says("Done.", num_malformed=1),
+        "Done.</｜DSML｜tool_calls>": says("Done.</｜DSML｜tool_calls>", num_malformed=1),
         _DSML_LS + "\n<｜DSML｜invoke name=": says(LS, "<｜DSML｜invoke name=", num_malformed=1),
     },
     unreadable=(
@@ -159,6 +158,7 @@ DSML_CORPUS = Corpus(
         "<｜DSML｜invoke>",
         '<｜DSML｜invoke name="Bash">words',
         '<｜DSML｜invoke name="two words">',
+        _dsml(),
     ),
     plain=("<｜DSML｜parameter", "｜DSML｜", " \n "),
 )
@@ -274,9 +274,10 @@ GLM_CORPUS = Corpus(
         "<tool_call>some words\n</tool_call>",
         "<tool_call>nobodykey</arg_key><arg_value>x</arg_value></tool_call>",
         "<tool_call></tool_call>",
+        "</tool_call> x",
         "<tool_call>" + "n" * 2000,
     ),
-    plain=("<arg_key>x</arg_key>", "</tool_call> x", " \n "),
+    plain=("<arg_key>x</arg_key>", " \n "),
 )
 
 

@@ -34,7 +34,8 @@ def test_an_answer_says_the_same_however_it_is_cut(corpus: Corpus, text: str, re
 def test_markup_that_is_no_call_is_text_as_written_and_counted(corpus: Corpus, text: str) -> None:
     read = read_every_split(corpus.markup, text)
 
-    assert (text_of(read), calls_of(read), read.num_malformed) == (text, [], 1)
+    assert (text_of(read), calls_of(read)) == (text, [])
+    assert read.num_malformed >= 1, "the opening mark; a closing one after it counts too"
 
 
 @pytest.mark.parametrize(("corpus", "text"), texts("plain"))

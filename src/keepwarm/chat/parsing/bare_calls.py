@@ -21,6 +21,7 @@ _MAX_LANGUAGE_CHARACTERS = 20
 def _read_bare(reading: Reading) -> Steps[bool]:
     """The bracket was taken."""
     reading.source.put_back()
+    reading.source.mark()
     return (yield from read_json_calls(reading, only_declared=True)) != "no_call"
 
 

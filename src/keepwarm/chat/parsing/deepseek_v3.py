@@ -92,7 +92,7 @@ def _read_name(reading: Reading) -> Steps[str]:
 
 
 DEEPSEEK_V3 = MarkupFormat(
-    name="deepseek-v3",
+    name="deepseek_v3",
     blocks={CALLS: read_calls, CALL: read_call},
     signs=(CALL, SEPARATOR),
     control_texts=frozenset({CALLS, CALLS_END, CALL, CALL_END, SEPARATOR}),

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 
 from keepwarm.chat.messages import ToolSpec
+from keepwarm.chat.parsing.hermes import read_stray
 from keepwarm.chat.parsing.marks import Marks
 from keepwarm.chat.parsing.markup import MarkupFormat, Reading
 from keepwarm.chat.parsing.named_call import MAX_NAME_CHARACTERS, is_name
@@ -66,17 +67,8 @@ def _read_calls(reading: Reading, has_called: bool) -> Steps[bool]:
         if not (yield from _read_call(reading)):
             return False
         has_called = True
-    if (yield from source.accept(_BLOCK_END)) and not has_called:
-        reading.sink.malformed()
-        return True  # an empty block says nothing
+    yield from source.accept(_BLOCK_END)
     return has_called
-
-
-def drop_end(reading: Reading) -> Steps[bool]:
-    """An end of something that never began."""
-    reading.sink.malformed()
-    yield from ()
-    return True
 
 
 def _read_call(reading: Reading) -> Steps[bool]:
@@ -141,7 +133,7 @@ DSML = MarkupFormat(
     blocks={
         **dict.fromkeys(BLOCKS, read_block),
         INVOKE: read_call,
-        **dict.fromkeys((*BLOCK_ENDS, INVOKE_END), drop_end),
+        **dict.fromkeys((*BLOCK_ENDS, INVOKE_END), read_stray),
     },
     signs=(TOKEN,),
     control_texts=frozenset({TOKEN}),

@@ -57,7 +57,7 @@ def _reader_of_call(open_mark: str, close_mark: str, delimiter: str, *, is_bare:
 
 
 FUNCTION_GEMMA = MarkupFormat(
-    name="function-gemma",
+    name="function_gemma",
     blocks={FUNCTION_OPEN: _reader_of_call(FUNCTION_OPEN, FUNCTION_CLOSE, ESCAPE)},
     signs=(FUNCTION_OPEN,),
     control_texts=frozenset({FUNCTION_OPEN, FUNCTION_CLOSE, ESCAPE}),

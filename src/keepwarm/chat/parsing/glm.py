@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from keepwarm.chat.parsing.hermes import CLOSE, OPEN, read_stray
 from keepwarm.chat.parsing.marks import Marks
 from keepwarm.chat.parsing.markup import MarkupFormat, Reading
 from keepwarm.chat.parsing.named_call import MAX_NAME_CHARACTERS, is_name
 from keepwarm.chat.parsing.parameters import ParameterWriter, read_parameter
 from keepwarm.chat.parsing.source import Source, Steps
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 KEY, KEY_END = "<arg_key>", "</arg_key>"
 VALUE, VALUE_END = "<arg_value>", "</arg_value>"
 
@@ -87,7 +87,7 @@ def _read_member(source: Source, writer: ParameterWriter, key: str) -> Steps[str
 
 GLM = MarkupFormat(
     name="glm",
-    blocks={OPEN: read_call},
+    blocks={OPEN: read_call, CLOSE: read_stray},
     signs=(OPEN, KEY, VALUE),
     control_texts=frozenset({OPEN, CLOSE, KEY, KEY_END, VALUE, VALUE_END}),
 )

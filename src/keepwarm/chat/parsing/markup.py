@@ -41,14 +41,17 @@ class MarkupFormat:
     blocks: Mapping[str, ReadBlock]
     """By the mark that opens them."""
     signs: tuple[str, ...]
-    """A template that holds all of these speaks this markup."""
+    """A template that holds all of these speaks this markup,"""
+    other_signs: tuple[str, ...] = ()
+    """unless it holds one of these, which are signs of another that shares some."""
     control_texts: frozenset[str] = frozenset()
     bare_blocks: Mapping[str, ReadBlock] = field(default_factory=dict)
     """Marks that count only where nothing but white space stands before them on their line. What
     turns out to be no call is text, and not counted."""
 
     def fits(self, template: str) -> bool:
-        return all(sign in template for sign in self.signs)
+        is_other = any(sign in template for sign in self.other_signs)
+        return not is_other and all(sign in template for sign in self.signs)
 
     def parser(self, context: ParsingContext) -> AnswerParser:
         return MarkupParser(self, context)
@@ -96,4 +99,5 @@ def read_answer(reading: Reading, markup: MarkupFormat) -> Steps[None]:
                 sink.text(source.since_mark())
         elif not sink.line_is_blank or not (yield from markup.bare_blocks[mark](reading)):
             sink.text(source.since_mark())
+        source.unmark()
     sink.finish()

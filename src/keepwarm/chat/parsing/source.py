@@ -38,15 +38,18 @@ class Source:
         """Keep what is taken from here on."""
         self._taken = []
 
+    def unmark(self) -> None:
+        """What was taken is not needed again."""
+        self._taken = None
+
     def since_mark(self) -> str:
         """What was taken since, as written; ends the keeping."""
         taken, self._taken = self._taken or [], None
         return "".join(taken)
 
     def put_back(self) -> None:
-        """What was taken since the mark is pending again."""
+        """What was taken since the mark is pending again; ends the keeping."""
         self.pending = self.since_mark() + self.pending
-        self.mark()
 
     def take(self, num_characters: int) -> str:
         """The next characters that are pending."""
@@ -75,14 +78,16 @@ class Source:
             if self.pending or not (yield from self.more()):
                 return self.pending[:1]
 
-    def accept(self, marks: Marks) -> Steps[str]:
-        """Takes the longest of the marks that comes next, and tells it; "" takes nothing."""
+    def peek(self, marks: Marks) -> Steps[str]:
+        """The longest of the marks that comes next, left where it is; "" where none does."""
         while marks.begin_with(self.pending) and (yield from self.more()):
             pass
-        for spelling in marks.spellings:
-            if self.pending.startswith(spelling):
-                return self.take(len(spelling))
-        return ""
+        return next((mark for mark in marks.spellings if self.pending.startswith(mark)), "")
+
+    def accept(self, marks: Marks) -> Steps[str]:
+        """The same, taken."""
+        mark = yield from self.peek(marks)
+        return self.take(len(mark))
 
     def pass_until(self, marks: Marks, write: Callable[[str], object]) -> Steps[str]:
         """Takes what stands before the next mark and writes it as it comes. Tells the mark, which
