@@ -39,5 +39,6 @@ HERMES = MarkupFormat(
     blocks={OPEN: read_hermes_block, CLOSE: read_stray},
     bare_blocks=BARE_CALLS,
     signs=(OPEN,),
+    other_signs=("<function=", "<arg_key>"),  # Qwen3-Coder's, GLM's
     control_texts=frozenset({OPEN, CLOSE}),
 )

@@ -41,7 +41,9 @@ class MarkupFormat:
     blocks: Mapping[str, ReadBlock]
     """By the mark that opens them."""
     signs: tuple[str, ...]
-    """A template that holds all of these speaks this markup."""
+    """A template that holds all of these speaks this markup,"""
+    other_signs: tuple[str, ...] = ()
+    """unless it holds one of these, which are signs of another that shares some."""
     control_texts: frozenset[str] = frozenset()
     frames_text: bool = False
     bare_blocks: Mapping[str, ReadBlock] = field(default_factory=dict)
@@ -49,7 +51,8 @@ class MarkupFormat:
     turns out to be no call is text, and not counted."""
 
     def fits(self, template: str) -> bool:
-        return all(sign in template for sign in self.signs)
+        is_other = any(sign in template for sign in self.other_signs)
+        return not is_other and all(sign in template for sign in self.signs)
 
     def parser(self, context: ParsingContext) -> AnswerParser:
         return MarkupParser(self, context)
