@@ -70,6 +70,7 @@ GEMMA4 = MarkupFormat(
         THOUGHT: reader_of_thoughts(CHANNEL_CLOSE, CALL_OPEN),
     },
     bare_blocks={_PREFIX: _reader_of_call(CALL_OPEN, CALL_CLOSE, QUOTE, is_bare=True)},
+    frames_text=True,
     signs=(CALL_OPEN,),
     control_texts=frozenset({CALL_OPEN, CALL_CLOSE, QUOTE, CHANNEL, CHANNEL_CLOSE}),
 )

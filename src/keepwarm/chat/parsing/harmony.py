@@ -107,6 +107,7 @@ HARMONY = MarkupFormat(
     name="harmony",
     blocks={START: _reader_after(START), CHANNEL: _reader_after(CHANNEL)},
     bare_blocks={"to=": _reader_after("to=")},
+    frames_text=True,
     signs=(START, CHANNEL, MESSAGE),
     control_texts=frozenset({START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN}),
 )
