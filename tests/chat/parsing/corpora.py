@@ -385,7 +385,7 @@ GEMMA3_CORPUS = Corpus(
         "```\nBash(\n  command = 'l\\x73'\n)\n```": says(LS),
         "[Bash(command='l\\\ns')]": says(LS),
         "[Bash(command='\\ud83c \\q \\xzz')]": says(Call("Bash", {"command": "\ufffd \\q \\xzz"})),
-        "[Read(path=null, deep=true)]": says(Call("Read", {"path": None, "deep": True})),
+        "[Read(deep=true, more={'a': null})]": says(Call("Read", {"deep": True, "more": {"a": None}})),
     },
     broken={
         "[Bash(command='l": says(Call("Bash", {"command": "l"}), num_malformed=1),

@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keepwarm.chat.answer_place import learn_form
-from keepwarm.chat.dsml_template import DEEPSEEK_V4_TEMPLATE, DEEPSEEK_V32_TEMPLATE
-from keepwarm.chat.messages import Message, Text, ToolSpec, ToolUse
+from keepwarm.chat.messages import ToolSpec
 from keepwarm.chat.parsing.registry import format_for
-from keepwarm.chat.template import ChatTemplate
-from keepwarm.chat.template_messages import MessageForm, MessageWriter
-from tests.chat.facsimiles import FACSIMILES
-from tests.chat.families import message
 from tests.chat.parsing.reading import Call, calls_of, read_pieces, text_of
+from tests.chat.parsing.written import TEMPLATES, answer_of
 
-EOS = "</s>"
-TEMPLATES = {**FACSIMILES, "deepseek-v3.2": DEEPSEEK_V32_TEMPLATE, "deepseek-v4": DEEPSEEK_V4_TEMPLATE}
-TEMPLATES.pop("gemma-3")  # writes no calls
-TEMPLATES.pop("llama-3")  # its parser is tested where it is; the end of its turn is another's mark
 ONE_CALL = ("gpt-oss",)
 SHOWS_NO_TEXT = ("gpt-oss", "mistral-array", "mistral-call-id")
-ENDS_OF_TURN = (EOS, "<|im_end|>", "<end_of_turn>", "<turn|>", "<｜end▁of▁sentence｜>")
-
 WORDS = st.text(
     st.characters(exclude_categories=("Cs", "Cc")) | st.sampled_from("\n\t\"'\\{}[],:"), max_size=12
 )
@@ -49,34 +37,6 @@ def tool_for(name: str, arguments: dict[str, Any]) -> ToolSpec:
     """One whose schema gives each argument the type it has."""
     kinds = {key: {"type": KINDS.get(type(value), "null")} for key, value in arguments.items()}
     return ToolSpec(name=name, description="", parameters={"type": "object", "properties": kinds})
-
-
-@cache
-def learnt(name: str) -> tuple[ChatTemplate, MessageForm]:
-    template = ChatTemplate(TEMPLATES[name], variables={"bos_token": "<s>", "eos_token": EOS})
-    return template, learn_form(template)
-
-
-def answer_of(name: str, said: str, calls: list[tuple[str, dict[str, Any]]]) -> str:
-    """What stands in the template's text between the invitation to answer and the end of the turn."""
-    template, form = learnt(name)
-    uses = [
-        ToolUse(id=f"call{number}", name=call, arguments=arguments)
-        for number, (call, arguments) in enumerate(calls)
-    ]
-    question = message("user", "go")
-
-    def render(*messages: Message, invite: bool) -> str:
-        writer = MessageWriter(form, shield=lambda text: text, places={})
-        return template.render(writer.messages(messages, []), tools=None, add_generation_prompt=invite)
-
-    asked = render(question, invite=True).removesuffix("<think>\n")
-    text = render(question, Message(role="assistant", parts=(Text(text=said), *uses)), invite=False)
-    assert text.startswith(asked)
-    text = text[len(asked) :].removeprefix("\n<think></think>\n")
-    return text[
-        : min((text.rfind(end) for end in ENDS_OF_TURN if text.rstrip().endswith(end)), default=len(text))
-    ]
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

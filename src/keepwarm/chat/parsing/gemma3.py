@@ -122,7 +122,7 @@ def _read_call(reading: Reading, name: str) -> Steps[bool]:
 GEMMA3 = MarkupFormat(
     name="gemma3",
     blocks=HERMES.blocks,
-    bare_blocks={**BARE_CALLS, _FENCE: _read_fenced, _BRACKET: _read_bracket},
+    bare_blocks={_FENCE: _read_fenced, _BRACKET: _read_bracket},
     signs=(_TURN,),
     other_signs=(FUNCTION_OPEN, "<tool_call>"),
     control_texts=HERMES.control_texts,
