@@ -82,7 +82,7 @@ DEEPSEEK_V3_CORPUS = Corpus(
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>Bash",
         "<｜tool▁calls▁begin｜>no call<｜tool▁calls▁end｜>",
         _v3("two words<｜tool▁sep｜>{}"),
-        "<｜tool▁call▁begin｜>" + "n" * 2000,
+        "<｜tool▁call▁begin｜>" + "n" * 700,
     ),
     plain=("｜tool▁sep｜", " \n "),
 )
@@ -155,7 +155,7 @@ DSML_CORPUS = Corpus(
         "<｜DSML｜tool_calls>",
         "<｜DSML｜tool_calls>\nno call",
         '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="Bash">',
-        "<｜DSML｜invoke " + "n" * 2000,
+        "<｜DSML｜invoke " + "n" * 700,
         "<｜DSML｜invoke>",
         '<｜DSML｜invoke name="Bash">words',
         '<｜DSML｜invoke name="two words">',
@@ -212,7 +212,7 @@ MISTRAL_CORPUS = Corpus(
         "[TOOL_CALLS]Bash[ARGS]ls",
         "[TOOL_CALLS]Bash[CALL_ID]aB3dE6gH9",
         "[TOOL_CALLS]two words[ARGS]{}",
-        "[TOOL_CALLS]" + "n" * 2000,
+        "[TOOL_CALLS]" + "n" * 700,
         "[TOOL_CALLS][]",
     ),
     plain=("[ARGS]{}", "x = [1]\n[TOOL]", " \n "),
@@ -276,7 +276,7 @@ GLM_CORPUS = Corpus(
         "<tool_call>nobodykey</arg_key><arg_value>x</arg_value></tool_call>",
         "<tool_call></tool_call>",
         "</tool_call> x",
-        "<tool_call>" + "n" * 2000,
+        "<tool_call>" + "n" * 700,
     ),
     plain=("<arg_key>x</arg_key>", " \n "),
 )
@@ -334,7 +334,7 @@ def _gemma(opening: str, closing: str, quote: str) -> Corpus:
             f"{opening}call:Bash",
             f"{opening}call:two words{{}}{closing}",
             f"{opening}Bash{{}}{closing}",
-            f"{opening}call:{'n' * 2000}",
+            f"{opening}call:{'n' * 700}",
         ),
         plain=(closing, quote, " \n ", "call:nobody{}", "I call:Bash{}"),
     )
@@ -466,9 +466,9 @@ HARMONY_CORPUS = Corpus(
         "<|channel|>",
         "<|start|>assistant<|channel|>comm",
         "<|channel|>final<|end|>Done.",
-        "<|channel|>" + "n" * 2000,
+        "<|channel|>" + "n" * 700,
     ),
-    plain=("I go to=functions.Bash", "to=nowhere", "to=" + "x" * 2000, " \n "),
+    plain=("I go to=functions.Bash", "to=nowhere", "to=" + "x" * 700, " \n "),
 )
 
 CORPORA = {
