@@ -74,6 +74,7 @@ class KnownConversations:
     """By tenant and chain name. Threads may share it."""
 
     def __init__(self, *, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self._memo: BoundedMemo[_Key, tuple[KnownConversation, _Key | None]] = BoundedMemo(
             max_bytes=max_bytes
         )
