@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from tests.clients.desk import Desk, Done
+from tests.clients.documented import variables
 from tests.clients.scripted_server import ScriptedServer, missed
 
 SCRIPT = r'''
@@ -37,11 +38,7 @@ def configure(desk: Desk) -> None:
 
 
 def run(desk: Desk, server: ScriptedServer, *arguments: str) -> Done:
-    environment = {
-        "OPENAI_BASE_URL": f"{server.served.url}/v1",
-        "OPENAI_API_KEY": server.served.key,
-        "OPENAI_MODEL": server.served.model,
-    }
+    environment = variables("qwen-code", server)
     # It would ask a proxy for loopback too, whatever NO_PROXY says.
     return desk.run(
         "qwen", "--auth-type", "openai", "--yolo", *arguments, environment=environment, through_door=False
