@@ -65,5 +65,5 @@ def test_a_script_that_cannot_be_read_is_refused_before_anything_starts(tmp_path
 
 
 def test_a_script_for_an_engine_that_computes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="--script .* is for --engine scripted; --engine is torch"):
+    with pytest.raises(BadSetting, match=r"--script .* is for --engine scripted; --engine is torch"):
         ServeSettings(script=tmp_path / "script.toml")
