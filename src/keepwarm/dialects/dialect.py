@@ -70,6 +70,10 @@ class Dialect(Protocol):
     def NAME(self) -> str:
         """For metrics and logs."""
 
+    @property
+    def LIST_FIELD(self) -> str:
+        """The body's field that grows with the conversation."""
+
     def parse_turn(self, body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
         """Raises `BadRequest` naming the field, the value and what is allowed."""
 
