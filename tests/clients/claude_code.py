@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from tests.clients.desk import Desk, Done
+from tests.clients.documented import variables
 from tests.clients.scripted_server import ScriptedServer
 
 TOOLS = "Read,Write,Bash(wc:*)"
 
 
-def environment(server: ScriptedServer) -> dict[str, str]:
-    return {
-        "ANTHROPIC_BASE_URL": server.served.url,
-        "ANTHROPIC_API_KEY": server.served.key,
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    }
-
-
-def run(desk: Desk, server: ScriptedServer, prompt: str, *options: str, **extra: str) -> Done:
+def run(
+    desk: Desk,
+    server: ScriptedServer,
+    prompt: str,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+) -> Done:
+    """One headless run, with the environment of docs/clients.md unless another is given."""
     return desk.run(
         "claude",
         *("-p", prompt, "--output-format", "stream-json", "--verbose", "--allowedTools", TOOLS, *options),
-        environment={**environment(server), **extra},
+        environment=environment or variables("Claude Code", server),
     )
 
 

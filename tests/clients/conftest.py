@@ -11,11 +11,12 @@ import pytest
 from keepwarm.cli.embedded_model import find_embedded_model
 from keepwarm.core.errors import BadModel
 from tests.clients.desk import Desk
-from tests.clients.installed import NotInstalled, must_be_installed, search_path
+from tests.clients.installed import NotInstalled, check_installed, must_be_installed
 from tests.clients.outside import ClosedDoor, closed_door
 from tests.clients.scripted_server import ScriptedServer, scripted_server
 
 _DESK = pytest.StashKey[Desk]()
+_DESK_FIXTURE = "desk"
 _SERVER = pytest.StashKey[ScriptedServer]()
 
 
@@ -51,10 +52,6 @@ def door() -> Iterator[ClosedDoor]:
 @pytest.fixture
 def desk(request: pytest.FixtureRequest, tmp_path: Path, door: ClosedDoor) -> Desk:
     """A new home and a new project."""
-    try:
-        search_path()
-    except NotInstalled as error:
-        _give_up(str(error))
     door.asked_for.clear()
     home, project = tmp_path / "home", tmp_path / "project"
     home.mkdir()
@@ -70,13 +67,14 @@ def _give_up(reason: str) -> NoReturn:
     pytest.skip(reason)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A client that is missing skips its test, or fails it in CI."""
-    try:
-        return (yield)
-    except NotInstalled as error:
-        _give_up(str(error))
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Clients that are missing skip their tests before a server is started, or fail them in CI."""
+    if _DESK_FIXTURE in getattr(item, "fixturenames", ()):
+        try:
+            check_installed()
+        except NotInstalled as error:
+            _give_up(str(error))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -65,7 +65,7 @@ class Desk:
         process = subprocess.Popen(
             command,
             cwd=self.project,
-            env=self._environment(environment, through_door=through_door),
+            env=self.environment(environment, through_door=through_door),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -86,6 +86,7 @@ class Desk:
         assert status is not None, f"{client} had not ended after {limit_s:.0f} s"
         return done
 
-    def _environment(self, environment: Mapping[str, str], *, through_door: bool) -> dict[str, str]:
+    def environment(self, environment: Mapping[str, str], *, through_door: bool = True) -> dict[str, str]:
+        """All that a client gets to see."""
         fixed = {"PATH": search_path(), "HOME": str(self.home), "LANG": "C.UTF-8", "TERM": "dumb"}
         return {**fixed, **(self.door.environment() if through_door else {}), **environment}

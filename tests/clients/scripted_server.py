@@ -63,14 +63,18 @@ class ScriptedServer:
 
     def requests(self) -> list[LoggedRequest]:
         """In the order in which they ended."""
-        found = (_REQUEST_LINE.search(line) for line in self.log().splitlines())
-        pairs = (re.findall(r"(\w+)=(\S*)", match[1]) for match in found if match)
-        return [LoggedRequest(fields=dict(each)) for each in pairs]
+        return requests_in(self.log())
 
     def turns(self, *, agent: str | None = "") -> list[LoggedRequest]:
         """Answered requests: the main loop's, a subagent's, or (None) everybody's."""
         turns = [request for request in self.requests() if request.is_turn()]
         return [turn for turn in turns if agent is None or turn.session[1] == agent]
+
+
+def requests_in(log: str) -> list[LoggedRequest]:
+    """One of each line of the request log, in order."""
+    found = (_REQUEST_LINE.search(line) for line in log.splitlines())
+    return [LoggedRequest(fields=dict(re.findall(r"(\w+)=(\S*)", match[1]))) for match in found if match]
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.clients.desk import Desk, Done
+from tests.clients.documented import block
 from tests.clients.scripted_server import ScriptedServer, missed
 
 SCRIPT = r'''
@@ -23,15 +24,8 @@ say = "Again: 6 bytes."
 '''
 
 
-def configure(desk: Desk, server: ScriptedServer) -> None:
-    folder = desk.home / ".codex"
-    folder.mkdir()
-    (folder / "config.toml").write_text(f"""\
-model = "{server.served.model}"
-model_provider = "keepwarm"
-model_context_window = {server.served.max_context_tokens}
-check_for_update_on_startup = false
-
+# Without these it looks for plugins and apps at its vendor's, and tells of itself.
+QUIET = """
 [analytics]
 enabled = false
 
@@ -39,18 +33,22 @@ enabled = false
 plugins = false
 remote_plugin = false
 apps = false
+"""
 
-[model_providers.keepwarm]
-name = "Keepwarm"
-base_url = "{server.served.url}/v1"
-env_key = "KEEPWARM_KEY"
-wire_api = "responses"
-""")
+
+def configure(desk: Desk, server: ScriptedServer) -> None:
+    folder = desk.home / ".codex"
+    folder.mkdir()
+    (folder / "config.toml").write_text(
+        "check_for_update_on_startup = false\n" + block("Codex", server) + QUIET
+    )
 
 
 def run(desk: Desk, server: ScriptedServer, *arguments: str) -> Done:
     options = ("--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox")
-    return desk.run("codex", "exec", *options, *arguments, environment={"KEEPWARM_KEY": server.served.key})
+    return desk.run(
+        "codex", "exec", *options, *arguments, environment={"KEEPWARM_API_KEY": server.served.key}
+    )
 
 
 def messages(done: Done) -> list[str]:

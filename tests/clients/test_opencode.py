@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.clients.desk import Desk, Done
+from tests.clients.documented import block
 from tests.clients.scripted_server import ScriptedServer, missed
 
 SCRIPT = r'''
@@ -46,28 +47,19 @@ SWITCHES = (
 FORMS = {"/v1/chat/completions": "@ai-sdk/openai-compatible", "/v1/messages": "@ai-sdk/anthropic"}
 
 
-def configure(desk: Desk, server: ScriptedServer, package: str) -> None:
-    limit = {"context": server.served.max_context_tokens, "output": 8192}
-    provider = {
-        "npm": package,
-        "name": "Keepwarm",
-        "options": {"baseURL": f"{server.served.url}/v1", "apiKey": server.served.key},
-        "models": {server.served.model: {"name": "Ours", "limit": limit}},
-    }
-    settings = {
-        "$schema": "https://opencode.ai/config.json",
-        "provider": {"keepwarm": provider},
-        "model": f"keepwarm/{server.served.model}",
-        "autoupdate": False,
-        "share": "disabled",
-        "permission": {"edit": "allow", "bash": "allow"},
-    }
-    (desk.project / "opencode.json").write_text(json.dumps(settings))
+def configure(desk: Desk, server: ScriptedServer, route: str) -> None:
+    documented = block("opencode", server)
+    assert FORMS["/v1/chat/completions"] in documented
+    settings = json.loads(documented.replace(FORMS["/v1/chat/completions"], FORMS[route]))
+    folder = desk.home / ".config" / "opencode"
+    folder.mkdir(parents=True)
+    permission = {"edit": "allow", "bash": "allow"}
+    (folder / "opencode.json").write_text(json.dumps({**settings, "permission": permission}))
 
 
-def run(desk: Desk, *arguments: str) -> Done:
-    switches = {f"OPENCODE_{name}": "1" for name in SWITCHES}
-    return desk.run("opencode", "run", "--format", "json", *arguments, environment=switches)
+def run(desk: Desk, server: ScriptedServer, *arguments: str) -> Done:
+    environment = {f"OPENCODE_{name}": "1" for name in SWITCHES} | {"KEEPWARM_API_KEY": server.served.key}
+    return desk.run("opencode", "run", "--format", "json", *arguments, environment=environment)
 
 
 def texts(done: Done) -> list[str]:
@@ -75,19 +67,25 @@ def texts(done: Done) -> list[str]:
 
 
 @pytest.mark.parametrize("route", FORMS)
-def test_files_are_read_and_written_and_the_session_continued(
-    desk: Desk, server: ScriptedServer, route: str
-) -> None:
-    configure(desk, server, FORMS[route])
+def test_files_are_read_and_written_on_warm_turns(desk: Desk, server: ScriptedServer, route: str) -> None:
+    configure(desk, server, route)
     (desk.project / "notes.txt").write_text("the notes say hello\n")
-    done = run(desk, "Please shout what notes.txt says")
+    done = run(desk, server, "Please shout what notes.txt says")
     assert done.status == 0
     assert texts(done) == ["I read.", "It shouts."]
     assert (desk.project / "shout.txt").read_text() == "HELLO\n"
-    again = run(desk, "--continue", "say it again")
-    assert texts(again) == ["Again."]
     assert {turn.route for turn in server.turns()} == {route}
     title, *turns = sorted(server.turns(), key=lambda turn: turn.tokens("prompt"))
     assert title.tokens("prompt") < turns[0].tokens("prompt") / 4  # no tools, beside the first turn
-    assert len(turns) == 4
+    assert len(turns) == 3
+    assert missed(turns) == []
+
+
+def test_a_session_that_is_continued_begins_warm(desk: Desk, server: ScriptedServer) -> None:
+    configure(desk, server, "/v1/chat/completions")
+    run(desk, server, "Please say it again")
+    again = run(desk, server, "--continue", "say it again")
+    assert texts(again) == ["Again."]
+    _title, *turns = sorted(server.turns(), key=lambda turn: turn.tokens("prompt"))
+    assert len(turns) == 2
     assert missed(turns) == []
