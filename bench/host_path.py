@@ -4,8 +4,8 @@ Conversations of real text (system, tools, then rounds of an answer and a tool's
 tokens a round) grow by one round a turn, through HTTP, against a server whose device is scripted.
 Counted are the CPU seconds of gateway, front and rank together: from the request's first byte to
 `message_start`, which is sent when the turn is in its first plan; and for the whole turn. Baseline,
-in the same run: parse the body, render the template, tokenise the whole, name all blocks, with the
-same libraries.
+in the same run: parse the body, render the template, tokenise the whole (the call that `transformers`
+makes), name all blocks, with the same libraries.
 
     python -m bench.host_path [--json FILE] [--tokens 20000 100000 450000 1000000] [--sessions 100]
 """
@@ -32,7 +32,7 @@ if __package__ in (None, ""):
 from bench.serving import Target, own_server, real_text
 from keepwarm.chat.chain import chain_on, chain_root
 from keepwarm.chat.known_conversations import KnownConversation
-from keepwarm.chat.messages import Chat
+from keepwarm.chat.messages import Chat, Message, Text
 from keepwarm.chat.prompt_writer import PromptWriter
 from keepwarm.chat.render import ChatRenderer
 from keepwarm.chat.request import KnownBeginning
