@@ -291,11 +291,8 @@ def many_sessions(num_sessions: int, tokens: int) -> dict[str, float]:
     hasher, root = BlockHasher(key=KEY, block_size=BLOCK_TOKENS), root_hash(KEY, TENANT)
     renderer.render(TENANT, base)
     before = psutil.Process().memory_info().rss
-    first = base.messages[1]
     for number in range(num_sessions):
-        opening = type(first)(
-            role="user", parts=(*first.parts, type(first.parts[0])(text=f"session {number}"))
-        )
+        opening = Message(role="user", parts=(*base.messages[1].parts, Text(text=f"session {number}")))
         chat = Chat(messages=(base.messages[0], opening, *base.messages[2:]), tools=base.tools)
         prompt = renderer.render(TENANT, chat)
         prompt.block_names(hasher, root)
