@@ -1,0 +1,84 @@
+"""Cached blocks, in the order in which they will be evicted. Knows no names and no references.
+
+What an `OrderedDict` does a block at a time, in arrays: every block that comes is written to the
+end of a log, and an entry counts only while it is its block's place. So a block leaves in one
+store, and a whole conversation comes or leaves in a few.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from keepwarm.core.errors import InvariantBroken
+from keepwarm.core.ids import BlockIds, block_ids
+
+_NOWHERE = -1
+_LOG_ENTRIES_PER_BLOCK = 4
+"""Between two compactions, which look at the whole log, at least three quarters of it were written."""
+_MIN_WINDOW = 256
+
+
+class EvictionQueue:
+    """A set of block ids with an order: who came first leaves first."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self._log: BlockIds = np.empty(num_blocks * _LOG_ENTRIES_PER_BLOCK, dtype=np.int64)
+        self._head = 0
+        self._tail = 0
+        self._place = np.full(num_blocks, _NOWHERE, dtype=np.int64)  # a block's one entry that counts
+        self._num_queued = 0
+
+    def __len__(self) -> int:
+        return self._num_queued
+
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """Which blocks are in the queue, (num_blocks,)."""
+        return np.not_equal(self._place, _NOWHERE)
+
+    def add(self, blocks: BlockIds) -> None:
+        """Put blocks that are not in the queue at its end, in this order."""
+        if self._tail + len(blocks) > len(self._log):
+            self._compact()
+        start, self._tail = self._tail, self._tail + len(blocks)
+        self._log[start : self._tail] = blocks
+        self._place[blocks] = np.arange(start, self._tail)
+        self._num_queued += len(blocks)
+
+    def remove(self, blocks: BlockIds) -> None:
+        """Take blocks out that are in the queue, wherever they stand."""
+        self._place[blocks] = _NOWHERE
+        self._num_queued -= len(blocks)
+
+    def pop(self, count: int) -> BlockIds:
+        """Take the first `count` out; there must be that many."""
+        if count > self._num_queued:
+            raise InvariantBroken(f"{count} blocks to evict of {self._num_queued}")
+        popped = [block_ids([])]
+        missing, window = count, max(count, _MIN_WINDOW)
+        while missing:
+            taken = self._pop_from(min(self._head + window, self._tail), missing)
+            popped.append(taken)
+            missing -= len(taken)
+            window *= 2
+        return np.concatenate(popped)
+
+    def _pop_from(self, end: int, most: int) -> BlockIds:
+        """Up to `most` of the entries before `end`; the head moves past what was looked at."""
+        entries = self._log[self._head : end]
+        valid = self._valid(self._head, end)[:most]
+        taken = entries[valid]
+        self._head = self._head + int(valid[-1]) + 1 if len(valid) == most else end
+        self.remove(taken)
+        return taken
+
+    def _valid(self, start: int, end: int) -> npt.NDArray[np.int64]:
+        """Offsets from `start` of the entries that count."""
+        places = self._place[self._log[start:end]]
+        return np.flatnonzero(places == np.arange(start, end))
+
+    def _compact(self) -> None:
+        kept = self._log[self._head : self._tail][self._valid(self._head, self._tail)]
+        self._head, self._tail = 0, len(kept)
+        self._log[: self._tail] = kept
+        self._place[kept] = np.arange(self._tail)
