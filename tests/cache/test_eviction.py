@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,16 +26,19 @@ steps = st.lists(
 @settings(deadline=None)
 @given(steps)
 def test_who_came_first_leaves_first(steps: list[tuple[str, list[int], int]]) -> None:
-    queue, model = EvictionQueue(NUM_BLOCKS), OrderedDict[int, None]()
+    references = np.zeros(NUM_BLOCKS, dtype=np.int64)
+    queue, model = EvictionQueue(references), OrderedDict[int, None]()
     for what, order, count in steps:
         match what:
             case "add":
                 blocks = [block for block in order if block not in model][:count]
+                references[blocks] = 0
                 queue.add(block_ids(blocks))
                 model.update(dict.fromkeys(blocks))
             case "remove":
                 blocks = [block for block in order if block in model][:count]
-                queue.remove(block_ids(blocks))
+                references[blocks] = 1
+                queue.remove(len(blocks))
                 for block in blocks:
                     del model[block]
             case _:
@@ -45,18 +49,21 @@ def test_who_came_first_leaves_first(steps: list[tuple[str, list[int], int]]) ->
 
 
 def test_a_long_conversation_that_comes_and_goes_never_fills_the_log() -> None:
-    queue = EvictionQueue(1_000)
+    references = np.zeros(1_000, dtype=np.int64)
+    queue = EvictionQueue(references)
     rest, conversation = block_ids(range(10)), block_ids(range(10, 1_000))
     queue.add(rest)
     for _ in range(50):
         queue.add(conversation)
-        queue.remove(conversation)
+        references[conversation] += 1
+        queue.remove(len(conversation))
+        references[conversation] -= 1
     queue.add(conversation[::-1])
     assert queue.pop(12).tolist() == [*range(10), 999, 998]
 
 
 def test_more_than_there_are_cannot_be_evicted() -> None:
-    queue = EvictionQueue(4)
+    queue = EvictionQueue(np.zeros(4, dtype=np.int64))
     queue.add(block_ids([3]))
     with pytest.raises(InvariantBroken, match="2 blocks to evict of 1"):
         queue.pop(2)

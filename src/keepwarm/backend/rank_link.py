@@ -125,15 +125,22 @@ class BlockingLink:
         """All messages that are there; waits up to `wait_s` for the first. Raises `LinkClosed`."""
         messages: list[ToRank] = []
         wait_ms = round(wait_s * 1000)
-        while self._poll.poll(0 if messages else wait_ms):
-            try:
-                num_bytes = self._socket.recv_into(self._decoder.room())
-            except OSError as error:
-                raise LinkClosed from error
-            if not num_bytes:
-                raise LinkClosed
-            messages += self._decoder.received(num_bytes)
+        while not messages and self._poll.poll(wait_ms):
+            while num_bytes := self._read():
+                messages += self._decoder.received(num_bytes)
         return messages
+
+    def _read(self) -> int:
+        """Bytes that were there; 0 when none are there now. Raises `LinkClosed`."""
+        try:
+            num_bytes = self._socket.recv_into(self._decoder.room(), 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise LinkClosed from error
+        if not num_bytes:
+            raise LinkClosed
+        return num_bytes
 
     def send(self, message: FromRank) -> None:
         """Blocks while the front does not read. Raises `LinkClosed`."""

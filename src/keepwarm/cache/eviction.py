@@ -1,8 +1,8 @@
-"""Cached blocks, in the order in which they will be evicted. Knows no names and no references.
+"""Cached blocks, in the order in which they will be evicted. Knows no names.
 
 What an `OrderedDict` does a block at a time, in arrays: every block that comes is written to the
-end of a log, and an entry counts only while it is its block's place. So a block leaves in one
-store, and a whole conversation comes or leaves in a few.
+end of a log, and an entry counts only while it is its block's latest and nobody holds the block.
+So a whole conversation comes in three array operations, and leaves in none.
 """
 
 from __future__ import annotations
@@ -13,20 +13,24 @@ import numpy.typing as npt
 from keepwarm.core.errors import InvariantBroken
 from keepwarm.core.ids import BlockIds, block_ids
 
-_NOWHERE = -1
 _LOG_ENTRIES_PER_BLOCK = 4
 """Between two compactions, which look at the whole log, at least three quarters of it were written."""
 _MIN_WINDOW = 256
+_COMPACTED_AT_ONCE = 1 << 14
+"""What is in between stays in the processor's cache."""
 
 
 class EvictionQueue:
     """A set of block ids with an order: who came first leaves first."""
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, references: npt.NDArray[np.int64]) -> None:
+        """`references` are each block's holders, (num_blocks,); the caller's, only read here."""
+        num_blocks = len(references)
+        self._references = references
         self._log: BlockIds = np.empty(num_blocks * _LOG_ENTRIES_PER_BLOCK, dtype=np.int64)
         self._head = 0
         self._tail = 0
-        self._place = np.full(num_blocks, _NOWHERE, dtype=np.int64)  # a block's one entry that counts
+        self._place = np.zeros(num_blocks, dtype=np.int64)  # a block's latest entry, if it has any
         self._num_queued = 0
 
     def __len__(self) -> int:
@@ -34,10 +38,12 @@ class EvictionQueue:
 
     def mask(self) -> npt.NDArray[np.bool_]:
         """Which blocks are in the queue, (num_blocks,)."""
-        return np.not_equal(self._place, _NOWHERE)
+        mask = np.zeros(len(self._place), dtype=np.bool_)
+        mask[self._log[self._head : self._tail][self._valid(self._head, self._tail)]] = True
+        return mask
 
     def add(self, blocks: BlockIds) -> None:
-        """Put blocks that are not in the queue at its end, in this order."""
+        """Put blocks that nobody holds, and that are not in the queue, at its end in this order."""
         if self._tail + len(blocks) > len(self._log):
             self._compact()
         start, self._tail = self._tail, self._tail + len(blocks)
@@ -45,10 +51,9 @@ class EvictionQueue:
         self._place[blocks] = np.arange(start, self._tail)
         self._num_queued += len(blocks)
 
-    def remove(self, blocks: BlockIds) -> None:
-        """Take blocks out that are in the queue, wherever they stand."""
-        self._place[blocks] = _NOWHERE
-        self._num_queued -= len(blocks)
+    def remove(self, num_blocks: int) -> None:
+        """So many blocks of the queue, wherever they stand, are held from now on."""
+        self._num_queued -= num_blocks
 
     def pop(self, count: int) -> BlockIds:
         """Take the first `count` out; there must be that many."""
@@ -69,16 +74,21 @@ class EvictionQueue:
         valid = self._valid(self._head, end)[:most]
         taken = entries[valid]
         self._head = self._head + int(valid[-1]) + 1 if len(valid) == most else end
-        self.remove(taken)
+        self._num_queued -= len(taken)
         return taken
 
     def _valid(self, start: int, end: int) -> npt.NDArray[np.int64]:
         """Offsets from `start` of the entries that count."""
-        places = self._place[self._log[start:end]]
-        return np.flatnonzero(places == np.arange(start, end))
+        entries = self._log[start:end]
+        is_latest = self._place[entries] == np.arange(start, end)
+        return np.flatnonzero(is_latest & (self._references[entries] == 0))
 
     def _compact(self) -> None:
-        kept = self._log[self._head : self._tail][self._valid(self._head, self._tail)]
-        self._head, self._tail = 0, len(kept)
-        self._log[: self._tail] = kept
-        self._place[kept] = np.arange(self._tail)
+        num_kept = 0
+        for start in range(self._head, self._tail, _COMPACTED_AT_ONCE):
+            end = min(start + _COMPACTED_AT_ONCE, self._tail)
+            kept = self._log[start:end][self._valid(start, end)]
+            first, num_kept = num_kept, num_kept + len(kept)
+            self._log[first:num_kept] = kept
+            self._place[kept] = np.arange(first, num_kept)
+        self._head, self._tail = 0, num_kept

@@ -16,10 +16,10 @@ is published after its parent, and releasing queues children before their parent
 are evicted first. A name belongs to one block: who computes a prefix a second time swaps its
 block for the first one (`Replacement`).
 
-From the first follows what keeps a long conversation cheap: along a chain of names those that
-are known come first, so a hit is found by halving, and the last block of a hit says which ones
-stand before it (`Chains`). A turn costs Python for its new blocks; for those it shares, a few
-array operations.
+From the first follows what keeps a long conversation cheap. Along a chain of names those that
+are known come first, and along a named prefix the blocks that somebody holds: both ends are found
+by halving. The last block of a hit says which ones stand before it (`Chains`). So a turn costs
+Python for its new blocks, and a few array operations for those it shares.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class PrefixCache:
         self._references = np.zeros(self.num_blocks, dtype=np.int64)
         self._names = [None] * self.num_blocks
         self._chains = Chains(self.num_blocks)
-        self._evictable = EvictionQueue(self.num_blocks)
+        self._evictable = EvictionQueue(self._references)
         self._empty = EmptyRuns(self.num_blocks)
 
     def match(self, names: Sequence[BlockHash], *, max_tokens: int) -> int:
@@ -117,10 +117,11 @@ class PrefixCache:
         num_hits = self.match(names, max_tokens=min(max_cached_tokens, num_tokens))
         hits = self._prefix(names, num_hits)
         num_fresh = self.layout.blocks_for(num_tokens) - num_hits
-        num_revived = int(np.count_nonzero(self._references[hits] == 0))
+        num_revived = num_hits - self._num_held(hits)
         if num_fresh > len(self._empty) + len(self._evictable) - num_revived:
             return None
-        self._hold(hits)
+        self._evictable.remove(num_revived)
+        self._references[hits] += 1
         fresh = self._take(num_fresh, after=_last(hits))
         self.counters.shared_blocks += num_hits
         return Holding(blocks=np.concatenate([hits, fresh]), num_cached_blocks=num_hits, num_named=num_hits)
@@ -152,7 +153,8 @@ class PrefixCache:
             wrong = blocks[(left < 0) | ((left > 0) & (np.arange(len(blocks)) >= num_named))]
             raise InvariantBroken(f"block {wrong[0]} released more often than held")
         self._references[blocks] = left
-        self._evictable.add(blocks[:num_named][left[:num_named] == 0][::-1])
+        num_held = self._num_held(blocks[:num_named])
+        self._evictable.add(blocks[num_held:num_named][::-1])
         self._empty.add(blocks[num_named:])
         holding.blocks, holding.num_named = block_ids([]), 0
 
@@ -200,7 +202,8 @@ class PrefixCache:
         """The next block that a holding computed was published meanwhile: take that one."""
         index, new = holding.num_named, self._by_name[name]
         old = BlockId(int(holding.blocks[index]))
-        self._hold(block_ids([new]))
+        self._evictable.remove(int(self._references[new] == 0))
+        self._references[new] += 1
         holding.blocks[index] = new
         holding.num_named += 1
         self.counters.replaced_blocks += 1
@@ -217,10 +220,10 @@ class PrefixCache:
 
     # -- states --------------------------------------------------------------------------------
 
-    def _hold(self, blocks: BlockIds) -> None:
-        references = self._references[blocks]
-        self._evictable.remove(blocks[references == 0])
-        self._references[blocks] = references + 1
+    def _num_held(self, prefix: BlockIds) -> int:
+        """How many blocks of a named prefix somebody holds: the first ones. O(log length)."""
+        references = self._references
+        return bisect_left(range(len(prefix)), True, key=lambda index: references[prefix[index]] == 0)
 
     def _take(self, count: int, *, after: BlockId | None) -> BlockIds:
         self._evict(max(0, count - len(self._empty)))

@@ -78,13 +78,21 @@ class BlockNames(Sequence[BlockHash]):
     def __getitem__(self, index: slice) -> list[BlockHash]: ...
     def __getitem__(self, index: int | slice) -> BlockHash | list[BlockHash]:
         if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
+            return self._cut(*index.indices(len(self)))
         at = index + len(self) if index < 0 else index
         if not 0 <= at < len(self):
             raise IndexError(index)
         if at >= self._num_joined:
             return self._added[at - self._num_joined]
         return BlockHash(self._joined[at * HASH_BYTES : (at + 1) * HASH_BYTES])
+
+    def _cut(self, start: int, stop: int, step: int) -> list[BlockHash]:
+        if step != 1:
+            return [self[at] for at in range(start, stop, step)]
+        joined, num_joined = self._joined, self._num_joined
+        bounds = range(start * HASH_BYTES, min(stop, num_joined) * HASH_BYTES, HASH_BYTES)
+        names = [BlockHash(joined[at : at + HASH_BYTES]) for at in bounds]
+        return names + self._added[max(0, start - num_joined) : max(0, stop - num_joined)]
 
     def extend(self, names: Iterable[BlockHash]) -> None:
         """Append names; those that are there are not touched."""
