@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keepwarm.cache import eviction
 from keepwarm.cache.eviction import EvictionQueue
 from keepwarm.core.errors import InvariantBroken
 from keepwarm.core.ids import block_ids
@@ -24,8 +26,17 @@ steps = st.lists(
 
 
 @settings(deadline=None)
-@given(steps)
-def test_who_came_first_leaves_first(steps: list[tuple[str, list[int], int]]) -> None:
+@given(steps, st.sampled_from([2, 4]))
+def test_who_came_first_leaves_first(steps: list[tuple[str, list[int], int]], log_entries: int) -> None:
+    with (
+        patch.object(eviction, "_LOG_ENTRIES_PER_BLOCK", log_entries),
+        patch.object(eviction, "_COMPACTED_AT_ONCE", 4),
+        patch.object(eviction, "_MIN_WINDOW", 1),
+    ):
+        check_against_model(steps)
+
+
+def check_against_model(steps: list[tuple[str, list[int], int]]) -> None:
     references = np.zeros(NUM_BLOCKS, dtype=np.int64)
     queue, model = EvictionQueue(references), OrderedDict[int, None]()
     for what, order, count in steps:
@@ -52,13 +63,13 @@ def test_a_long_conversation_that_comes_and_goes_never_fills_the_log() -> None:
     references = np.zeros(1_000, dtype=np.int64)
     queue = EvictionQueue(references)
     rest, conversation = block_ids(range(10)), block_ids(range(10, 1_000))
+    queue.add(conversation)
     queue.add(rest)
     for _ in range(50):
-        queue.add(conversation)
         references[conversation] += 1
         queue.remove(len(conversation))
         references[conversation] -= 1
-    queue.add(conversation[::-1])
+        queue.add(conversation[::-1])
     assert queue.pop(12).tolist() == [*range(10), 999, 998]
 
 

@@ -181,6 +181,14 @@ def test_the_check_sees_a_name_that_points_elsewhere() -> None:
         cache.check(holding.blocks)
 
 
+def test_the_check_sees_a_block_with_another_name() -> None:
+    cache = make_cache()
+    holding = hold(cache, "ab")
+    cache._names[1] = BlockHash(b"x")
+    with pytest.raises(InvariantBroken, match="name 6162 points at block 1, which has another"):
+        cache.check(holding.blocks)
+
+
 def test_the_check_sees_a_block_that_is_held_and_cached() -> None:
     cache = make_cache()
     holding = hold(cache, "ab")

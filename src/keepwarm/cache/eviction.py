@@ -14,7 +14,8 @@ from keepwarm.core.errors import InvariantBroken
 from keepwarm.core.ids import BlockIds, block_ids
 
 _LOG_ENTRIES_PER_BLOCK = 4
-"""Between two compactions, which look at the whole log, at least three quarters of it were written."""
+"""Between two compactions, which look at the whole log, at least half of it is written. 2 is the
+least: a compaction keeps up to one entry a block, also of those that are about to be added."""
 _MIN_WINDOW = 256
 _COMPACTED_AT_ONCE = 1 << 14
 """What is in between stays in the processor's cache."""

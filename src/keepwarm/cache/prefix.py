@@ -27,6 +27,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import is_not
 
 import numpy as np
 import numpy.typing as npt
@@ -268,9 +270,11 @@ class PrefixCache:
         blocks = np.fromiter(self._by_name.values(), dtype=np.int64, count=len(self._by_name))
         found = np.bincount(blocks, minlength=self.num_blocks)
         _refuse(found != named, "is not found by its name")
-        for name, block in self._by_name.items():
-            if self._names[block] is not name:
-                raise InvariantBroken(f"name {name.hex()} points at block {block}, which has another")
+        theirs = map(self._names.__getitem__, self._by_name.values())
+        for name in compress(self._by_name, map(is_not, self._by_name, theirs)):
+            raise InvariantBroken(
+                f"name {name.hex()} points at block {self._by_name[name]}, which has another"
+            )
 
 
 def _last(blocks: BlockIds) -> BlockId | None:
