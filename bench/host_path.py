@@ -284,7 +284,7 @@ def tokenising_alone(tokens: int, *, rounds: int, salt: int) -> float:
 
 
 def many_sessions(num_sessions: int, tokens: int) -> dict[str, float]:
-    """Bytes of the memory of conversations with so many of them known, by its own count and by the kernel's."""
+    """Bytes of the memory of conversations with so many known: counted, and by the kernel."""
     renderer = ChatRenderer(load_tokenizer(str(find_embedded_model())))
     conversation = Conversation(tokens, salt=7)
     base = anthropic.parse_turn(conversation.body("m", max_tokens=1)).chat

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NewType, Protocol
 
-from keepwarm.core.ids import BlockId, RequestId, Slot, TokenIds
+from keepwarm.core.ids import BlockId, BlockIds, RequestId, Slot, TokenIds
 from keepwarm.core.layout import CacheLayout
 from keepwarm.core.sampling import Sampling, TokenLogprobs
 
@@ -34,7 +34,7 @@ class SequenceStart:
     tokens: TokenIds
     num_prompt_tokens: int
     """Tokens from here on were sampled earlier (the sequence was preempted)."""
-    blocks: Sequence[BlockId]
+    blocks: BlockIds
     sampling: Sampling
 
 

@@ -11,8 +11,9 @@ then `plan`, and `commit` for each plan's result, in order.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from keepwarm.cache.prefix import Holding, PrefixCache
 from keepwarm.core.errors import (
@@ -24,7 +25,7 @@ from keepwarm.core.errors import (
     to_wire,
 )
 from keepwarm.core.hashing import BlockHasher
-from keepwarm.core.ids import BlockHash, BlockId, RequestId, Slot
+from keepwarm.core.ids import BlockHash, BlockId, BlockIds, RequestId, Slot, block_ids
 from keepwarm.core.rank_messages import Admitted, Ended, EndReason, RankStats, Submit, Tokens
 from keepwarm.core.step import (
     BlockChange,
@@ -236,13 +237,13 @@ class Scheduler:
             if victim is turn:
                 return False
 
-    def _append_blocks(self, turn: Turn, holding: Holding, added: list[BlockId]) -> None:
+    def _append_blocks(self, turn: Turn, holding: Holding, added: BlockIds) -> None:
         if turn.slot is None:
             raise InvariantBroken(f"{turn.request_id} grows without a slot")
         first = len(holding.blocks) - len(added)
         self._changes += [
             BlockChange(slot=turn.slot, index=index, block=block)
-            for index, block in enumerate(added, start=first)
+            for index, block in enumerate(added.tolist(), start=first)
         ]
 
     def _choose_victim(self, works: list[tuple[Turn, SequenceWork]]) -> Turn | None:
@@ -300,7 +301,7 @@ class Scheduler:
                 request_id=turn.request_id,
                 tokens=turn.all_tokens(),
                 num_prompt_tokens=turn.num_prompt,
-                blocks=tuple(holding.blocks),
+                blocks=holding.blocks.copy(),  # ours changes when a block is replaced
                 sampling=turn.sampling,
             )
         )
@@ -442,9 +443,7 @@ class Scheduler:
         if not self._running and not self._leaving and self._reading:
             raise InvariantBroken(f"{len(self._reading)} names are announced and nobody reads them")
 
-    def _references(self) -> Iterator[BlockId]:
-        for turn in (*self._running, *self._leaving):
-            if turn.holding is not None:
-                yield from turn.holding.blocks
-        for step in self._in_flight:
-            yield from step.drops
+    def _references(self) -> BlockIds:
+        holdings = [turn.holding for turn in (*self._running, *self._leaving)]
+        drops = [block for step in self._in_flight for block in step.drops]
+        return np.concatenate([block_ids(drops), *(holding.blocks for holding in holdings if holding)])
