@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from keepwarm.chat.call_form import learn_call_form
 from keepwarm.chat.control_text import ControlTokens
 from keepwarm.chat.template import ChatTemplate, TemplateMessage
 from keepwarm.chat.template_messages import MessageForm
@@ -49,11 +50,12 @@ def learn_form(template: ChatTemplate) -> MessageForm:
     else:
         raise BadModel("the model's chat template does not render a single user message")
     system = _try(template, [_message("system", _ANSWERED), _message("user", _ASKED)], takes_parts) or ""
-    return MessageForm(
+    form = MessageForm(
         takes_tools=template.mentions_tools,
         takes_system=_ANSWERED in system and _ASKED in system,
         takes_parts=takes_parts,
     )
+    return learn_call_form(template, form)
 
 
 def learn_answer_place(
