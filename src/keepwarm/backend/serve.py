@@ -75,7 +75,7 @@ def build_native_backend(settings: BackendSettings) -> NativeBackend:
 
 
 def _load_words(settings: BackendSettings) -> Words:
-    if settings.engine == "scripted":
+    if settings.engine == "scripted" and settings.script_path is None:
         from keepwarm.backend.scripted_words import ByteWords
 
         return ByteWords()

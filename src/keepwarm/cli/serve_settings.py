@@ -124,14 +124,6 @@ class ServeSettings:
             "--prefix-cache/--no-prefix-cache", help="Keep what was read for later turns, or read each anew."
         ),
     ] = True
-    strip_attribution: Annotated[
-        bool,
-        option(
-            "--strip-attribution/--no-strip-attribution",
-            help="Take off the line by which Claude Code tells its vendor of itself: it changes with each "
-            "session and compaction, and no prefix after it would be found again.",
-        ),
-    ] = True
     tool_format: Annotated[
         str,
         option(
@@ -142,6 +134,14 @@ class ServeSettings:
             ),
         ),
     ] = _BACKEND_DEFAULTS["tool_format"]
+    strip_attribution: Annotated[
+        bool,
+        option(
+            "--strip-attribution/--no-strip-attribution",
+            help="Take off the line by which Claude Code tells its vendor of itself: it changes with each "
+            "session and compaction, and no prefix after it would be found again.",
+        ),
+    ] = True
     data_dir: DataDirOption = None
     max_body_mb: Annotated[
         float, number(float, "--max-body-mb", help="Largest request body, in MB (10^6 bytes).", least=0.001)
@@ -161,8 +161,19 @@ class ServeSettings:
     ] = "info"
     engine: Annotated[
         Literal["torch", "scripted"],
-        option("--engine", help="scripted: made-up tokens, for tests of everything around it.", hidden=True),
+        option(
+            "--engine",
+            help="torch computes; scripted says what --script says, or made-up tokens, without a device.",
+        ),
     ] = _BACKEND_DEFAULTS["engine"]
+    script: Annotated[
+        Path | None,
+        option(
+            "--script",
+            help="TOML file with the answers of --engine scripted, in the words of the model.",
+            show_default="made-up tokens",
+        ),
+    ] = None
     json: Annotated[
         str | None,
         option(
@@ -181,6 +192,8 @@ class ServeSettings:
                 f"--device-cache-gb {self.device_cache_gb} and --gpu-memory-utilization "
                 f"{self.gpu_memory_utilization} both size the cache: give one of them"
             )
+        if self.script is not None and self.engine != "scripted":
+            raise BadSetting(f"--script {self.script} is for --engine scripted; --engine is {self.engine}")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise BadSetting(
                 f"--max-num-batched-tokens {self.max_num_batched_tokens} is less than --max-num-seqs "
@@ -218,5 +231,6 @@ def backend_settings(
         model_name=model_name,
         socket_path=str(socket_path),
         data_dir=str(data_dir),
+        script_path=None if settings.script is None else str(settings.script.expanduser().absolute()),
         **shared,
     )
