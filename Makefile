@@ -22,7 +22,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 PACKAGES_STAMP = $(VENV)/.packages-installed
 MODEL_STAMP = $(VENV)/.model-installed
 STAMPS = $(PACKAGES_STAMP) $(MODEL_STAMP)
-BENCHES ?= $(filter-out __init__ serving,$(basename $(notdir $(wildcard bench/*.py))))
+BENCHES ?= $(filter-out __init__ serving sse_streams,$(basename $(notdir $(wildcard bench/*.py))))
 CODE = $(wildcard src tests bench)
 
 .DEFAULT_GOAL = help
