@@ -159,9 +159,7 @@ def watch_ours(plan: Plan) -> list[Window]:
         }
         with own_server(*(str(word) for option in options.items() for word in option)) as target:
             url = urlsplit(target.url)
-            watching = watch(
-                plan, str(url.hostname), int(url.port or 80), target.key, _processes(target)
-            )
+            watching = watch(plan, str(url.hostname), int(url.port or 80), target.key, _processes(target))
             return uvloop.run(watching)
 
 

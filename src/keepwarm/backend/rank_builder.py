@@ -76,7 +76,5 @@ def _build_scripted_executor(settings: BackendSettings) -> tuple[Executor, str]:
         default_context_tokens=tokenizer.max_position or DEFAULT_CONTEXT_TOKENS,
     )
     answers = ScriptedAnswers(script, tokenizer)
-    executor = ScriptedExecutor(
-        limits=limits, step_s=step_s, verify=False, answer_to=answers.answer_to
-    )
+    executor = ScriptedExecutor(limits=limits, step_s=step_s, verify=False, answer_to=answers.answer_to)
     return executor, f"scripted: {len(script.answers)} answers"
