@@ -60,11 +60,13 @@ class HttpAnswer:
 
     async def next(self, wait_s: float) -> Sequence[ChatEvent]:
         """See `Answer.next`. Raises `BadRequest` for a request that cannot be sent."""
-        until = self._loop.time() + wait_s
+        now = self._loop.time()
         if self._channel is None:
             self._channel = await self._ask()
         if not (self._events or self._is_closed or self._lost):
-            await self._wait(min(until, self._heard_at + self._silence_s))
+            until = min(now + wait_s, self._heard_at + self._silence_s)
+            if until > now:
+                await self._wait(until)
         if self._is_closed:
             raise AnswerClosed
         if self._events:
@@ -110,8 +112,6 @@ class HttpAnswer:
 
     async def _wait(self, until: float) -> None:
         """Return when something happened, or then."""
-        if until <= self._loop.time():
-            return
         self._alarm.set(until)
         self._waiter = self._loop.create_future()
         try:
