@@ -15,7 +15,7 @@ import re
 import socket
 import time
 from array import array
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
 import uvicorn
@@ -101,7 +101,7 @@ class BareApp:
     async def __call__(
         self,
         scope: dict[str, Any],
-        receive: Callable[[], Awaitable[dict[str, Any]]],
+        receive: Callable[[], Coroutine[Any, Any, dict[str, Any]]],
         send: Callable[[dict[str, Any]], Awaitable[None]],
     ) -> None:
         if self._ticking is None:

@@ -59,13 +59,17 @@ _encoder = msgspec.msgpack.Encoder()
 _request_decoder = msgspec.msgpack.Decoder(ChatRequest)
 
 
-def encode_ask(number: int, request: ChatRequest) -> bytes:
+def encode_request(request: ChatRequest) -> bytes:
     """Raises `BadRequest` for what msgpack cannot hold: a tool's schema may be any JSON."""
     try:
-        raw = msgspec.Raw(_encoder.encode(request))
+        return _encoder.encode(request)
     except OverflowError as error:
         raise BadRequest("tools: an integer does not fit in 64 bits") from error
-    return encode_message(Ask(number=number, request=raw))
+
+
+def encode_ask(number: int, request: ChatRequest) -> bytes:
+    """A frame that begins a turn. Raises `BadRequest`."""
+    return encode_message(Ask(number=number, request=msgspec.Raw(encode_request(request))))
 
 
 def decode_request(raw: bytes | msgspec.Raw) -> ChatRequest:

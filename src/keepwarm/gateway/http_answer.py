@@ -50,7 +50,8 @@ class HttpAnswer:
         self._loop = asyncio.get_running_loop()
         self._channel: EventChannel | None = None
         self._events: list[ChatEvent] = []
-        self._num_held_bytes = 0
+        self.num_held_bytes = 0
+        """Of events that came while others were not taken."""
         self._is_paused = False
         self._heard_at = 0.0
         self._lost: ReplicaLost | None = None
@@ -126,14 +127,14 @@ class HttpAnswer:
 
     def _hold(self, events: list[ChatEvent]) -> None:
         self._events += events
-        self._num_held_bytes += sum(map(_size_bytes, events))
-        if self._num_held_bytes > _HIGH_WATER_BYTES and not self._is_paused and self._channel is not None:
+        self.num_held_bytes += sum(map(_size_bytes, events))
+        if self.num_held_bytes > _HIGH_WATER_BYTES and not self._is_paused and self._channel is not None:
             self._is_paused = True
             self._channel.pause(self._number)
 
     def _take(self) -> list[ChatEvent]:
         events, self._events = self._events, []
-        self._num_held_bytes = 0
+        self.num_held_bytes = 0
         if self._is_paused and self._channel is not None:
             self._is_paused = False
             self._channel.resume(self._number)
