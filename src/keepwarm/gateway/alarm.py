@@ -9,6 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """What a loop gives for a call that is due later."""
+
+    def cancel(self) -> None: ...
+
+
+class Timers(Protocol):
+    """What an alarm needs of a loop."""
+
+    def time(self) -> float: ...
+    def call_at(self, when: float, callback: Callable[[], None], /) -> Timer: ...
 
 
 class Alarm:
@@ -16,11 +30,12 @@ class Alarm:
 
     __slots__ = ("_at", "_loop", "_ring", "_timer", "_timer_at")
 
-    def __init__(self, ring: Callable[[], None]) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, ring: Callable[[], None], loop: Timers | None = None) -> None:
+        """`loop`: the running one, unless a test brings its own."""
+        self._loop = loop or asyncio.get_running_loop()
         self._ring = ring
         self._at: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._timer_at = 0.0
 
     def set(self, at: float) -> None:
