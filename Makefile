@@ -26,7 +26,7 @@ MODEL_STAMP = $(VENV)/.model-installed
 STAMPS = $(PACKAGES_STAMP) $(MODEL_STAMP)
 CLIENTS = tests/clients
 CLIENTS_STAMP = $(CLIENTS)/node_modules/.installed
-BENCHES ?= $(filter-out __init__ serving,$(basename $(notdir $(wildcard bench/*.py))))
+BENCHES ?= $(filter-out __init__ serving sse_streams,$(basename $(notdir $(wildcard bench/*.py))))
 CODE = $(wildcard src tests bench)
 
 .DEFAULT_GOAL = help

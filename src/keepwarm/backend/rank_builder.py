@@ -61,8 +61,10 @@ def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
 
 
 def _build_scripted_executor(settings: BackendSettings) -> tuple[Executor, str]:
+    step_s = settings.script_step_ms / 1000
     if settings.script_path is None:
-        return ScriptedExecutor(limits=scripted_limits(settings), verify=False), "scripted: no model"
+        limits = scripted_limits(settings)
+        return ScriptedExecutor(limits=limits, step_s=step_s, verify=False), "scripted: no model"
     from keepwarm.backend.scripted_answers import ScriptedAnswers
     from keepwarm.chat.tokenizer import load_tokenizer
 
@@ -74,5 +76,5 @@ def _build_scripted_executor(settings: BackendSettings) -> tuple[Executor, str]:
         default_context_tokens=tokenizer.max_position or DEFAULT_CONTEXT_TOKENS,
     )
     answers = ScriptedAnswers(script, tokenizer)
-    executor = ScriptedExecutor(limits=limits, verify=False, answer_to=answers.answer_to)
+    executor = ScriptedExecutor(limits=limits, step_s=step_s, verify=False, answer_to=answers.answer_to)
     return executor, f"scripted: {len(script.answers)} answers"

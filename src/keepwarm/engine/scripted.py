@@ -95,7 +95,8 @@ class ScriptedExecutor:
     answer_to: AnswerTo | None = None
     """Where given, its answers are played instead of made-up tokens."""
     step_s: float = 0.0
-    """How long a step with work takes, by sleeping."""
+    """A step with work ends at the next multiple of this on the monotonic clock, by sleeping, so that
+    whoever reads the tokens can tell how long ago they were made. 0: as fast as it can."""
     verify: bool = True
     fail_at_step: int | None = None
     """Raise in this step, as a device would."""
@@ -117,6 +118,7 @@ class ScriptedExecutor:
         if self.fail_at_step == plan.step_id:
             raise RuntimeError(f"scripted failure at step {plan.step_id}")
         self._last_step = plan.step_id
+        started_at = time.monotonic()
         for slot in plan.ended:
             del self._sequences[slot]
         for start in plan.starts:
@@ -125,7 +127,8 @@ class ScriptedExecutor:
             self._change(change)
         outputs = [output for work in plan.works if (output := self._work(work)) is not None]
         if plan.works and self.step_s:
-            time.sleep(self.step_s)
+            ends_at = (started_at // self.step_s + 1) * self.step_s
+            time.sleep(max(0.0, ends_at - time.monotonic()))
         self._results.append(StepResult(step_id=plan.step_id, outputs=tuple(outputs)))
         return plan.step_id
 
