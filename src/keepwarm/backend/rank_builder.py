@@ -41,6 +41,7 @@ def build_rank(settings: BackendSettings, *, hash_key: bytes) -> tuple[RankEngin
 def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
     if settings.engine == "scripted":
         return ScriptedExecutor(limits=scripted_limits(settings), verify=False), "scripted: no model"
+    from keepwarm.backend.vocabulary import load_vocabulary
     from keepwarm.engine.settings import EngineSettings
     from keepwarm.engine.torch_executor import build_torch_executor
 
@@ -55,5 +56,6 @@ def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
             gpu_memory_utilization=settings.gpu_memory_utilization,
             dtype=settings.dtype,
             num_threads=settings.num_threads,
-        )
+        ),
+        load_vocabulary=lambda: load_vocabulary(settings.model_path),
     )

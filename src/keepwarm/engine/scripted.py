@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from keepwarm.core.errors import InvariantBroken
+from keepwarm.core.grammar import Grammar
 from keepwarm.core.ids import BlockId, RequestId, Slot
 from keepwarm.core.sampling import Sampling, TokenLogprobs
 from keepwarm.core.step import (
@@ -63,6 +64,9 @@ class ScriptedExecutor:
     verify: bool = True
     fail_at_step: int | None = None
     """Raise in this step, as a device would."""
+    grammars: dict[RequestId, Grammar] = field(init=False, default_factory=dict)
+    """What each running sequence was told to keep to. Nothing here enforces it: whether the made-up
+    tokens satisfy it is their maker's business."""
     _digests: np.ndarray[tuple[int, int], np.dtype[np.int64]] = field(init=False)
     _sequences: dict[Slot, _Sequence] = field(init=False, default_factory=dict)
     _results: deque[StepResult] = field(init=False, default_factory=deque)
@@ -72,6 +76,10 @@ class ScriptedExecutor:
         shape = (self.limits.num_blocks, self.limits.layout.block_size)
         self._digests = np.full(shape, _NOT_COMPUTED, dtype=np.int64)
 
+    def prepare(self, grammar: Grammar) -> bool:
+        """Any grammar will do."""
+        return True
+
     def submit(self, plan: StepPlan) -> StepId:
         """Computes at once; the result waits to be collected."""
         if plan.step_id != self._last_step + 1:
@@ -80,7 +88,7 @@ class ScriptedExecutor:
             raise RuntimeError(f"scripted failure at step {plan.step_id}")
         self._last_step = plan.step_id
         for slot in plan.ended:
-            del self._sequences[slot]
+            self.grammars.pop(self._sequences.pop(slot).request_id, None)
         for start in plan.starts:
             self._start(start)
         for change in plan.changes:
@@ -108,6 +116,8 @@ class ScriptedExecutor:
             blocks=list(start.blocks),
             sampling=start.sampling,
         )
+        if start.grammar is not None:
+            self.grammars[start.request_id] = start.grammar
 
     def _change(self, change: BlockChange) -> None:
         blocks = self._sequences[change.slot].blocks
