@@ -41,8 +41,10 @@ class StopStrings:
         return pending[: len(pending) - num_held], None
 
     def flush(self) -> str:
-        """The text that was held back and is not going to be a stop string."""
+        """The text that was held back and is not going to be a stop string; the next begins anew."""
         held, self._held = self._held, ""
+        for watcher in self._watchers:
+            watcher.num_matched = 0
         return held
 
 
