@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepwarm.chat.answer import AnswerDecoder
-from keepwarm.chat.events import TextDelta
+from keepwarm.chat.events import Delta, TextDelta
 from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.sampling import TokenLogprobs
 
@@ -17,8 +19,13 @@ quickly = settings(
 TEXTS = st.text(st.sampled_from("helo wxé🎈\n"), max_size=16)
 
 
-def text_of(deltas: list[TextDelta]) -> str:
-    return "".join(delta.text for delta in deltas)
+def texts(deltas: Sequence[Delta]) -> list[TextDelta]:
+    return [delta for delta in deltas if isinstance(delta, TextDelta)]
+
+
+def text_of(deltas: Sequence[Delta]) -> str:
+    assert len(texts(deltas)) == len(deltas)
+    return "".join(delta.text for delta in texts(deltas))
 
 
 def decode_singly(decoder: AnswerDecoder, tokens: list[int]) -> str:
@@ -126,7 +133,8 @@ def test_reports_go_with_the_text_of_their_tokens(chatml: Tokenizer) -> None:
     tokens = chatml.encode("hello").tolist()
     decoder = AnswerDecoder(chatml, report_logprobs=True)
 
-    (delta,) = decoder.add(tokens, [TokenLogprobs(logprob=-0.5, top=((tokens[0], -0.5),))] * len(tokens))
+    reports = [TokenLogprobs(logprob=-0.5, top=((tokens[0], -0.5),))] * len(tokens)
+    (delta,) = texts(decoder.add(tokens, reports))
 
     assert len(delta.logprobs) == len(tokens)
     assert delta.logprobs[0].chosen.logprob == -0.5
@@ -139,7 +147,7 @@ def test_reports_of_half_a_character_wait_for_its_end(chatml: Tokenizer) -> None
     decoder = AnswerDecoder(chatml, report_logprobs=True)
     logprobs = TokenLogprobs(logprob=-1.0)
 
-    deltas = [delta for token in tokens for delta in decoder.add([token], [logprobs])]
+    deltas = texts([delta for token in tokens for delta in decoder.add([token], [logprobs])])
 
     assert [(delta.text, len(delta.logprobs)) for delta in deltas] == [("🎈", len(tokens))]
     assert b"".join(report.chosen.token_bytes for report in deltas[0].logprobs) == "🎈".encode()
@@ -149,12 +157,12 @@ def test_reports_that_wait_at_the_end_go_out_alone(chatml: Tokenizer) -> None:
     decoder = AnswerDecoder(chatml, report_logprobs=True)
     decoder.add([chatml.stop_tokens[0]], [TokenLogprobs(logprob=-1.0)])
 
-    (delta,) = decoder.flush()
+    (delta,) = texts(decoder.flush())
 
     assert (delta.text, len(delta.logprobs)) == ("", 1)
 
 
 def test_no_reports_unless_asked_for(chatml: Tokenizer) -> None:
-    (delta,) = AnswerDecoder(chatml).add(chatml.encode("h").tolist(), [TokenLogprobs(logprob=-1.0)])
+    (delta,) = texts(AnswerDecoder(chatml).add(chatml.encode("h").tolist(), [TokenLogprobs(logprob=-1.0)]))
 
     assert delta.logprobs == ()

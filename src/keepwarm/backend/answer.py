@@ -67,6 +67,11 @@ class Answer:
         return self.outcome is not None
 
     @property
+    def num_malformed(self) -> int:
+        """Stretches of markup that could not be read."""
+        return self._words.num_malformed
+
+    @property
     def cut_at(self) -> int | None:
         """The rank must stop after so many tokens: a stop string was met."""
         return None if self._words.stop_string is None else self._words.num_output_tokens
@@ -110,9 +115,10 @@ class Answer:
     def _take_end(self, event: rank_messages.Ended) -> Sequence[ChatEvent]:
         match event.reason:
             case "stop":
-                return self._flush_and_finish("end")
+                return self._flush_and_finish("end", with_calls="tool_use")
             case "length":
-                return self._flush_and_finish(self._limit.reached_reason)
+                reached = self._limit.reached_reason
+                return self._flush_and_finish(reached, with_calls=reached)
             case "aborted":  # not by its client, who listens no more
                 error = to_wire(NotReady("the backend is shutting down"))
             case "failed":
@@ -122,9 +128,13 @@ class Answer:
         self.outcome = error.code
         return (Failed(error=error),)
 
-    def _flush_and_finish(self, reason: StopReason) -> Sequence[ChatEvent]:
-        deltas = self._words.finish()  # what was held back may complete a stop string
-        return (*deltas, self._finish(reason if self._words.stop_string is None else "stop_string"))
+    def _flush_and_finish(self, reason: StopReason, *, with_calls: StopReason) -> Sequence[ChatEvent]:
+        deltas = self._words.finish()  # what was held back may complete a stop string or a call
+        if self._words.stop_string is not None:
+            reason = "stop_string"
+        elif self._words.num_calls:
+            reason = with_calls
+        return (*deltas, self._finish(reason))
 
     def _finish(self, reason: StopReason) -> Finished:
         self.outcome = reason

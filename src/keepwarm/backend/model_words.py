@@ -1,48 +1,82 @@
-"""Words of a real model: its own tokenizer and template."""
+"""Words of a real model: its own tokenizer, template and markup."""
 
 from __future__ import annotations
 
+import logging
+import secrets
 from collections.abc import Sequence
 from datetime import datetime
 
 from keepwarm.chat.answer import AnswerDecoder
-from keepwarm.chat.events import Delta
-from keepwarm.chat.messages import Chat, Text
+from keepwarm.chat.events import Delta, TextDelta
+from keepwarm.chat.messages import Chat
+from keepwarm.chat.parsing.answer_markup import AnswerMarkup, markup_of
+from keepwarm.chat.parsing.registry import AUTO
 from keepwarm.chat.render import ChatRenderer, RenderedPrompt
 from keepwarm.chat.request import ChatRequest
 from keepwarm.chat.tokenizer import Tokenizer, load_tokenizer
 from keepwarm.core.ids import TenantId, TokenIds
 from keepwarm.core.sampling import TokenLogprobs
 
+logger = logging.getLogger(__name__)
 
-def load_model_words(model_path: str) -> ModelWords:
-    """Raises `BadModel`. Templates that show a date show that of this start, as long as we live."""
+_NUM_PROMPT_END_TOKENS = 16
+"""Enough to see whether the prompt opened a thought."""
+
+
+def load_model_words(model_path: str, *, tool_format: str = AUTO) -> ModelWords:
+    """Templates that show a date show that of this start, as long as we live.
+
+    Raises `BadModel`, `BadSetting`.
+    """
     tokenizer = load_tokenizer(model_path)
-    return ModelWords(tokenizer, ChatRenderer(tokenizer, now=datetime.now()))
+    markup = markup_of("\n".join(tokenizer.chat_templates.values()), tool_format=tool_format)
+    chosen_by = "the chat template" if tool_format == AUTO else "--tool-format"
+    logger.info(
+        "tool calls are read as %s (by %s), thoughts between %s and %s",
+        *(markup.name, chosen_by, markup.reasoning.open, markup.reasoning.close),
+    )
+    return ModelWords(tokenizer, ChatRenderer(tokenizer, now=datetime.now()), markup)
 
 
 class ModelWords:
     """`Words` over `ChatRenderer`."""
 
-    def __init__(self, tokenizer: Tokenizer, renderer: ChatRenderer) -> None:
+    def __init__(self, tokenizer: Tokenizer, renderer: ChatRenderer, markup: AnswerMarkup) -> None:
         self._tokenizer = tokenizer
         self._renderer = renderer
+        self._markup = markup
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:
         return tuple(self._tokenizer.stop_tokens)
 
+    @property
+    def tool_format(self) -> str:
+        return self._markup.name
+
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         return len(self._renderer.render(tenant, chat).tokens)
 
     def open_turn(self, request: ChatRequest) -> ModelTurnWords:
-        decoder = AnswerDecoder(
-            self._tokenizer,
+        prompt = self._renderer.render(request.tenant, request.chat)
+        return ModelTurnWords(self._renderer, request.tenant, prompt, self._decoder(request, prompt))
+
+    def _decoder(self, request: ChatRequest, prompt: RenderedPrompt) -> AnswerDecoder:
+        tools = () if request.tool_choice.mode == "none" else request.chat.tools
+        markup, tokenizer = self._markup, self._tokenizer
+        shown = (tokenizer.control_id(text) for text in markup.control_texts(tools))
+        return AnswerDecoder(
+            tokenizer,
+            parser=markup.parser(tools, prompt_end=self._end_of(prompt), new_call_id=_new_call_id),
+            shown=frozenset(token for token in shown if token is not None),
             stop=request.stop,
             report_logprobs=request.sampling.num_logprobs is not None,
         )
-        prompt = self._renderer.render(request.tenant, request.chat)
-        return ModelTurnWords(self._renderer, request.tenant, prompt, decoder)
+
+    def _end_of(self, prompt: RenderedPrompt) -> str:
+        tokens = prompt.tokens[-_NUM_PROMPT_END_TOKENS:].tolist()
+        return b"".join(map(self._tokenizer.token_bytes, tokens)).decode("utf-8", "replace")
 
 
 class ModelTurnWords:
@@ -69,6 +103,14 @@ class ModelTurnWords:
     def num_output_tokens(self) -> int:
         return self._decoder.num_tokens
 
+    @property
+    def num_calls(self) -> int:
+        return self._decoder.num_calls
+
+    @property
+    def num_malformed(self) -> int:
+        return self._decoder.num_malformed
+
     def add(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Sequence[Delta]:
         return self._decoder.add(tokens, logprobs)
 
@@ -77,10 +119,19 @@ class ModelTurnWords:
         return self._decoder.flush()
 
     def remember(self) -> None:
-        sent = self._decoder.text
-        if not sent:
+        parts = self._decoder.parts()
+        if not parts:
             return
-        if not self._is_finished and any(delta.text for delta in self._decoder.flush()):
+        if not self._is_finished and any(map(_says_something, self._decoder.flush())):
             return  # some tokens say more than what was sent: the ids would not stand for it
         tokens = self._decoder.replay_tokens()
-        self._renderer.remember(self._tenant, self._prompt, (Text(text=sent),), tokens)
+        if tokens:
+            self._renderer.remember(self._tenant, self._prompt, parts, tokens)
+
+
+def _says_something(delta: Delta) -> bool:
+    return not isinstance(delta, TextDelta) or bool(delta.text)
+
+
+def _new_call_id() -> str:
+    return f"call_{secrets.token_hex(12)}"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from keepwarm.backend.answer import Answer, OutputLimit
-from keepwarm.backend.rank_metrics import metrics_text
+from keepwarm.backend.rank_metrics import FrontCounts, metrics_text
 from keepwarm.backend.rank_port import RankEvent, RankPort
 from keepwarm.backend.settings import BackendSettings
 from keepwarm.backend.words import TurnWords, Words
@@ -66,6 +66,7 @@ class NativeBackend(Backend):
         self._word_threads = ThreadPoolExecutor(_NUM_WORD_THREADS, thread_name_prefix="words")
         self._open: set[RequestId] = set()
         self._outcomes: Counter[str] = Counter()
+        self._malformed: Counter[str] = Counter()
 
     async def setup(self) -> None:
         rank = asyncio.create_task(self._rank.start(), name="rank start")
@@ -121,7 +122,8 @@ class NativeBackend(Backend):
         return self._rank.unready_reason()
 
     def metrics_text(self) -> str:
-        return metrics_text(self._rank, self._outcomes, num_open=len(self._open))
+        counts = FrontCounts(num_open=len(self._open), outcomes=self._outcomes, malformed=self._malformed)
+        return metrics_text(self._rank, counts)
 
     async def close(self) -> None:
         await self._rank.close()
@@ -153,6 +155,8 @@ class NativeBackend(Backend):
     def _leave(self, request: ChatRequest, answer: Answer | None) -> None:
         """The last of a request, however it ended."""
         self._open.discard(request.request_id)
+        if answer is not None and answer.num_malformed:
+            self._malformed[self._loaded_words().tool_format] += answer.num_malformed
         if answer is not None and answer.has_ended:
             self._outcomes[answer.outcome or ""] += 1
             return

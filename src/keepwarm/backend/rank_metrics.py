@@ -6,6 +6,7 @@ A rank's counters start at 0 again when it is restarted, as Prometheus expects o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -15,10 +16,21 @@ from keepwarm.backend.rank_port import RankPort
 from keepwarm.core.rank_messages import RankStats
 
 
-def metrics_text(rank: RankPort, outcomes: Mapping[str, int], *, num_open: int) -> str:
-    """`outcomes`: requests that ended, by stop reason, error code or "aborted"."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontCounts:
+    """What the front counts itself."""
+
+    num_open: int
+    outcomes: Mapping[str, int]
+    """Requests that ended, by stop reason, error code or "aborted"."""
+    malformed: Mapping[str, int]
+    """Stretches of markup that could not be read, by tool format."""
+
+
+def metrics_text(rank: RankPort, counts: FrontCounts) -> str:
+    """All of a replica's numbers."""
     registry = CollectorRegistry()
-    registry.register(_Once([*_front_metrics(rank, outcomes, num_open), *_rank_metrics(rank.stats)]))
+    registry.register(_Once([*_front_metrics(rank, counts), *_rank_metrics(rank.stats)]))
     return generate_latest(registry).decode()
 
 
@@ -30,16 +42,19 @@ class _Once(Collector):
         return self._metrics
 
 
-def _front_metrics(rank: RankPort, outcomes: Mapping[str, int], num_open: int) -> Iterator[Metric]:
+def _front_metrics(rank: RankPort, counts: FrontCounts) -> Iterator[Metric]:
     yield _gauge("keepwarm_backend_ready", "1: a request would be served now", rank.unready_reason() is None)
-    yield _gauge("keepwarm_backend_requests_open", "Requests between receipt and end", num_open)
+    yield _gauge("keepwarm_backend_requests_open", "Requests between receipt and end", counts.num_open)
     yield _counter("keepwarm_rank_restarts", "Starts of the rank after it was lost", rank.num_restarts)
-    ended = CounterMetricFamily(
-        "keepwarm_backend_requests", "Requests that ended, by outcome", labels=["outcome"]
+    yield _counters(
+        "keepwarm_backend_requests", "Requests that ended, by outcome", "outcome", counts.outcomes
     )
-    for outcome, count in sorted(outcomes.items()):
-        ended.add_metric([outcome], count)
-    yield ended
+    yield _counters(
+        "keepwarm_malformed_markup",
+        "Stretches of tool or reasoning markup in answers that could not be read, by tool format",
+        "format",
+        counts.malformed,
+    )
 
 
 def _rank_metrics(stats: RankStats | None) -> Iterator[Metric]:
@@ -80,3 +95,11 @@ def _gauge(name: str, help_text: str, value: float) -> Metric:
 def _counter(name: str, help_text: str, value: float) -> Metric:
     """Its name gains `_total` in the text."""
     return CounterMetricFamily(name, help_text, value=value)
+
+
+def _counters(name: str, help_text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    """One counter for each value of the label."""
+    family = CounterMetricFamily(name, help_text, labels=[label])
+    for value, count in sorted(counts.items()):
+        family.add_metric([value], count)
+    return family

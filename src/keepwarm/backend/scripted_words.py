@@ -21,6 +21,7 @@ class ByteWords:
     """Renders `role: text` lines."""
 
     stop_tokens: tuple[int, ...] = (_END_OF_TEXT,)
+    tool_format = "none"
 
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         return len(_render(chat))
@@ -50,6 +51,8 @@ class ByteTurnWords:
         self._held = ""
         self._reports: list[TokenReport] = []
         self.num_output_tokens = 0
+        self.num_calls = 0
+        self.num_malformed = 0
         self.stop_string: str | None = None
 
     def add(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Sequence[Delta]:

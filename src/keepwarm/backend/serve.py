@@ -80,7 +80,7 @@ def _load_words(settings: BackendSettings) -> Words:
         return ByteWords()
     from keepwarm.backend.model_words import load_model_words
 
-    return load_model_words(settings.model_path)
+    return load_model_words(settings.model_path, tool_format=settings.tool_format)
 
 
 def _stdin_belongs_to_a_parent() -> bool:

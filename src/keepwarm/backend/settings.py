@@ -38,6 +38,8 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """CPU threads of the engine; None: all cores this process may use."""
     prefix_cache: bool = True
     """False: every turn is read from its first token."""
+    tool_format: str = "auto"
+    """The markup that tool calls are read in; auto: by the chat template, none: calls stay text."""
     engine: Literal["torch", "scripted"] = "torch"
     """scripted: no model, made-up tokens; for tests of everything around the engine."""
     engine_silence_limit_s: float = 120.0

@@ -23,7 +23,8 @@ class TurnWords(Protocol):
         """Generation prompt included."""
 
     def add(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Sequence[Delta]:
-        """What may be sent now: whole characters that no stop string can begin with."""
+        """What may be sent now: whole characters that neither a stop string nor markup can begin
+        with."""
 
     @property
     def stop_string(self) -> str | None:
@@ -32,6 +33,14 @@ class TurnWords(Protocol):
     @property
     def num_output_tokens(self) -> int:
         """Tokens of the answer so far, up to and with the one that completed a stop string."""
+
+    @property
+    def num_calls(self) -> int:
+        """Tool calls that the answer began."""
+
+    @property
+    def num_malformed(self) -> int:
+        """Stretches of tool or reasoning markup that could not be read as what they seemed to be."""
 
     def finish(self) -> Sequence[Delta]:
         """What was held back. Called once, where the answer ended by itself."""
@@ -49,6 +58,10 @@ class Words(Protocol):
     @property
     def stop_tokens(self) -> tuple[int, ...]:
         """Ids that end an answer."""
+
+    @property
+    def tool_format(self) -> str:
+        """The name of the markup that calls are read in, for the metrics."""
 
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         """Of the prompt, generation prompt included. Raises `BadRequest`."""

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from keepwarm.chat.tokenizer import Tokenizer
 
 
 class Detokenizer:
-    """One answer's text. The pieces joined equal `Tokenizer.decode` of all its tokens."""
+    """One answer's text. The pieces joined equal `Tokenizer.decode` of all its tokens, but for
+    those that are shown."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, shown: Collection[int] = ()) -> None:
+        """`shown`: special tokens whose spelling is text even so."""
         self._tokenizer = tokenizer
+        self._shown = shown
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._strips_space = tokenizer.strips_first_space
 
     def add(self, tokens: Iterable[int]) -> str:
         """The text that is whole now; bytes of a character that is not yet are held back."""
-        tokenizer = self._tokenizer
-        added = b"".join(tokenizer.token_bytes(token) for token in tokens if not tokenizer.is_special(token))
+        tokenizer, shown = self._tokenizer, self._shown
+        added = b"".join(
+            tokenizer.token_bytes(token)
+            for token in tokens
+            if token in shown or not tokenizer.is_special(token)
+        )
         if self._strips_space and added:
             self._strips_space = False
             added = added.removeprefix(b" ")

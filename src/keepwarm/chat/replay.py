@@ -74,8 +74,22 @@ def _digest(before: bytes, value: Any) -> bytes:
 
 def _canonical(role: str, parts: Sequence[Part]) -> list[Any]:
     text = "".join(part.text for part in parts if isinstance(part, Text))
-    uses = [[part.name, part.arguments] for part in parts if isinstance(part, ToolUse)]
+    uses = [[part.name, _canonical_json(part.arguments)] for part in parts if isinstance(part, ToolUse)]
     if role == "assistant":
         return [text.strip(), uses]
     results = [[part.parts, part.is_error] for part in parts if isinstance(part, ToolResult)]
     return [text, uses, results]
+
+
+def _canonical_json(value: Any) -> Any:
+    """Numbers as doubles, which is all that many a client keeps of them: 1.0 comes back as 1."""
+    if isinstance(value, dict):
+        return {key: _canonical_json(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_canonical_json(inner) for inner in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            return str(value)
+    return value

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from keepwarm.backend.settings import BackendSettings
+from keepwarm.chat.parsing.registry import check_tool_format, tool_format_names
 from keepwarm.cli.data_dir import DataDirOption
 from keepwarm.cli.settings_command import number, option
 from keepwarm.core.errors import BadSetting
@@ -105,6 +106,16 @@ class ServeSettings:
             "--prefix-cache/--no-prefix-cache", help="Keep what was read for later turns, or read each anew."
         ),
     ] = True
+    tool_format: Annotated[
+        str,
+        option(
+            "--tool-format",
+            help=(
+                "Markup that tool calls are read in; auto: what the chat template speaks, none: calls stay "
+                f"text. One of {', '.join(tool_format_names())}."
+            ),
+        ),
+    ] = _BACKEND_DEFAULTS["tool_format"]
     data_dir: DataDirOption = None
     max_body_mb: Annotated[
         float, number(float, "--max-body-mb", help="Largest request body, in MB (10^6 bytes).", least=0.001)
@@ -137,7 +148,8 @@ class ServeSettings:
     ] = None
 
     def __post_init__(self) -> None:
-        """Raises `BadSetting` for values that are fine alone and wrong together."""
+        """Raises `BadSetting` for values that are unknown, or fine alone and wrong together."""
+        check_tool_format(self.tool_format)
         if self.device_cache_gb is not None and self.gpu_memory_utilization is not None:
             raise BadSetting(
                 f"--device-cache-gb {self.device_cache_gb} and --gpu-memory-utilization "

@@ -17,6 +17,7 @@ class Thinking:
     """Hermes behind these marks."""
 
     name = "thinking"
+    frames_text = False
 
     def __init__(self, marks: ReasoningMarks = THINK, *, takes_stray_end: bool = True) -> None:
         self.control_texts = marks.control_texts

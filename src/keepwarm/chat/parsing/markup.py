@@ -43,6 +43,7 @@ class MarkupFormat:
     signs: tuple[str, ...]
     """A template that holds all of these speaks this markup."""
     control_texts: frozenset[str] = frozenset()
+    frames_text: bool = False
     bare_blocks: Mapping[str, ReadBlock] = field(default_factory=dict)
     """Marks that count only where nothing but white space stands before them on their line. What
     turns out to be no call is text, and not counted."""

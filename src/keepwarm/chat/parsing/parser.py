@@ -48,6 +48,11 @@ class ToolFormat(Protocol):
         """Spellings that are markup even where the tokenizer calls them special: those tokens reach
         the parser as text, all other special ones are left out."""
 
+    @property
+    def frames_text(self) -> bool:
+        """Whether text and thoughts stand in the markup too, so that every answer is read by it, also
+        where no tool was declared."""
+
     def fits(self, template: str) -> bool:
         """Whether a chat template (its Jinja source) speaks this markup."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from keepwarm.chat.events import Delta, ReasoningDelta, TextDelta, ToolCallStart
+from keepwarm.chat.events import Delta, ReasoningDelta, ToolCallStart
 from keepwarm.chat.parsing.marks import Marks
 from keepwarm.chat.parsing.parser import AnswerParser, ParsingContext
 from keepwarm.chat.parsing.source import WHITE_SPACE, Source, Steps
@@ -32,6 +32,10 @@ class ReasoningMarks:
     def opened_by(self, prompt_end: str) -> bool:
         """Whether a prompt that ends so has begun the thought."""
         return prompt_end.rstrip().endswith(self.open)
+
+    def closed_by(self, prompt_end: str) -> bool:
+        """Whether it has ended one: the answer is not to think."""
+        return prompt_end.rstrip().endswith(self.close)
 
 
 _NOTHING = Marks([])
@@ -152,15 +156,3 @@ class _EdgesStripped:
         self._space = text[len(words) :]
         if words:
             self._write(words)
-
-
-class TextParser:
-    """An `AnswerParser` to which everything is text."""
-
-    num_malformed = 0
-
-    def feed(self, text: str) -> list[Delta]:
-        return [TextDelta(text=text)] if text else []
-
-    def finish(self) -> list[Delta]:
-        return []

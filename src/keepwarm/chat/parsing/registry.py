@@ -26,12 +26,12 @@ def check_tool_format(name: str) -> str:
     return name
 
 
-def choose_tool_format(name: str, template: str | None) -> ToolFormat | None:
+def choose_tool_format(name: str, template: str) -> ToolFormat | None:
     """The format of this name; "auto" is that of the template, "none" is None. Raises `BadSetting`."""
     if check_tool_format(name) == NONE:
         return None
     if name == AUTO:
-        return format_for(template or "")
+        return format_for(template)
     return next(each for each in TOOL_FORMATS if each.name == name)
 
 
