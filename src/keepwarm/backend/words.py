@@ -11,6 +11,7 @@ from typing import Protocol
 from keepwarm.chat.events import Delta
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest
+from keepwarm.core.grammar import Grammar
 from keepwarm.core.ids import TenantId, TokenIds
 from keepwarm.core.sampling import TokenLogprobs
 
@@ -21,6 +22,10 @@ class TurnWords(Protocol):
     @property
     def prompt(self) -> TokenIds:
         """Generation prompt included."""
+
+    @property
+    def grammar(self) -> Grammar | None:
+        """The form that its caller forced on the answer."""
 
     def add(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Sequence[Delta]:
         """What may be sent now: whole characters that neither a stop string nor markup can begin
