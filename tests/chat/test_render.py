@@ -259,14 +259,22 @@ def test_a_template_of_its_own_for_tools_is_used_with_tools(tmp_path: Path) -> N
     assert text_of(tokenizer, Chat(messages=(user("hi"),), tools=(WEATHER,))).startswith("with tools")
 
 
-def test_images_are_refused_wherever_they_are(chatml: Tokenizer) -> None:
+def test_an_image_that_opens_a_conversation_is_refused(chatml: Tokenizer) -> None:
+    picture = Message(role="user", parts=(Image(source="data:image/png;base64,AAAA"),))
+
+    with pytest.raises(BadRequest, match=r"messages\.1: this model takes no images"):
+        ChatRenderer(chatml).render(TENANT, chat_of(user("look"), picture))
+
+
+def test_an_image_in_a_session_is_told_of_in_words(chatml: Tokenizer) -> None:
     image = Image(source="data:image/png;base64,AAAA")
-    result = ToolResult(tool_use_id="1", parts=(image,))
-    renderer = ChatRenderer(chatml)
+    result = ToolResult(tool_use_id="1", parts=(Text(text="the plot: "), image))
+    asked = (user("plot it"), assistant("Done."))
 
     for part in (image, result):
-        with pytest.raises(BadRequest, match=r"messages\.1: this model takes no images"):
-            renderer.render(TENANT, chat_of(user("look"), Message(role="user", parts=(part,))))
+        text = text_of(chatml, chat_of(*asked, Message(role="user", parts=(part,))))
+        assert "[image left out: this model reads text only]" in text
+        assert "AAAA" not in text
 
 
 def test_what_a_template_has_against_a_conversation_is_the_callers_to_read(tmp_path: Path) -> None:

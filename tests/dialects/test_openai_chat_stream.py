@@ -72,6 +72,7 @@ def test_usage_comes_last_without_a_choice_where_it_was_asked_for() -> None:
         "completion_tokens": 5,
         "total_tokens": 105,
         "prompt_tokens_details": {"cached_tokens": 80},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 

@@ -6,12 +6,13 @@ Rules, all of which leave the earlier part of a growing conversation as it was:
 - neighbours of one role become one message: user texts joined by a blank line, assistant texts
   end to end (an answer that was continued);
 - text parts of one message stand end to end;
+- an image is told of in words, at its place, since the models served here read text;
 - tool results come before the text of their message, since they answer the message before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from keepwarm.chat.messages import Chat, Image, Message, Part, Reasoning, Text, ToolResult, ToolUse
@@ -23,26 +24,47 @@ _SEPARATORS = {"system": "\n\n", "user": "\n\n", "assistant": ""}
 def fold(chat: Chat) -> tuple[Message, ...]:
     """At most one system message, first; then users and assistants in turn, text parts joined.
 
-    Raises `BadRequest` on an image: the models served here take text.
+    Raises `BadRequest` where a conversation begins with an image.
     """
+    _refuse_first_image(chat.messages)
     folded: list[Message] = []
-    for number, message in enumerate(chat.messages):
-        _refuse_images(message, number)
+    for message in chat.messages:
         role = message.role
         if role == "system" and folded and folded[-1].role != "system":
             role = "user"
-        parts = tuple(_join_texts(message.parts, ""))
+        parts = tuple(_join_texts(map(_without_image, message.parts), ""))
         if folded and folded[-1].role == role:
             parts = tuple(_join_texts((*folded.pop().parts, *parts), _SEPARATORS[role]))
         folded.append(Message(role=role, parts=parts))
     return tuple(folded)
 
 
-def _refuse_images(message: Message, number: int) -> None:
-    for part in message.parts:
-        inner = part.parts if isinstance(part, ToolResult) else (part,)
-        if any(isinstance(piece, Image) for piece in inner):
+def _refuse_first_image(messages: Sequence[Message]) -> None:
+    """Said plainly while nothing is lost by it. Later on, the image would come again with every turn
+    of its session, and an error would end that."""
+    if any(message.role == "assistant" for message in messages):
+        return
+    for number, message in enumerate(messages):
+        if any(isinstance(part, Image) for part in message.parts):
             raise BadRequest(f"messages.{number}: this model takes no images")
+
+
+def _without_image(part: Part) -> Part:
+    match part:
+        case Image():
+            return Text(text=unread("image"))
+        case ToolResult() if any(isinstance(piece, Image) for piece in part.parts):
+            texts = tuple(
+                Text(text=unread("image")) if isinstance(piece, Image) else piece for piece in part.parts
+            )
+            return ToolResult(tool_use_id=part.tool_use_id, parts=texts, is_error=part.is_error)
+        case _:
+            return part
+
+
+def unread(what: str) -> str:
+    """The words in place of content that a model of text cannot read; the same ones every turn."""
+    return f"[{what} left out: this model reads text only]"
 
 
 def _join_texts(parts: Iterable[Part], separator: str) -> Iterator[Part]:

@@ -72,11 +72,13 @@ class ToolCallEnd(msgspec.Struct, frozen=True, kw_only=True, tag="tool_end"):
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of one request. `cached_tokens` is part of `prompt_tokens`."""
+    """Tokens of one request. `cached_tokens` is part of `prompt_tokens`, `reasoning_tokens` of
+    `output_tokens`."""
 
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
+    reasoning_tokens: int = 0
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):

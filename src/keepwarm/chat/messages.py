@@ -71,3 +71,11 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
+    """What the prompt's head offers."""
+    found_tools: tuple[ToolSpec, ...] = ()
+    """What the head leaves out and a tool result describes, at the place where the model found it."""
+
+    @property
+    def callable_tools(self) -> tuple[ToolSpec, ...]:
+        """Every tool that the model was told of."""
+        return self.tools + self.found_tools

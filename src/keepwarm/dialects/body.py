@@ -21,6 +21,7 @@ _BOOL = msgspec.json.Decoder(bool)
 _INT = msgspec.json.Decoder(int)
 _FLOAT = msgspec.json.Decoder(float)
 _STR = msgspec.json.Decoder(str)
+_STRINGS: msgspec.json.Decoder[str | list[str]] = msgspec.json.Decoder(str | list[str])
 
 _TYPE_NAMES = {
     "str": "string",
@@ -66,9 +67,10 @@ class JsonBody:
             return None
         return _decode_field(name, piece, decoder)
 
-    def flag(self, name: str) -> bool:
-        """A boolean that is false unless set."""
-        return self.optional(name, _BOOL) or False
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """A boolean, `default` unless set."""
+        value = self.optional(name, _BOOL)
+        return default if value is None else value
 
     def text(self, name: str) -> str | None:
         return self.optional(name, _STR)
@@ -91,6 +93,22 @@ class JsonBody:
             raise BadField(name, f"must be between {low} and {high}, got {value}")
         return value if high is not None else min(value, _HUGE)
 
+    def model(self) -> str:
+        """The field `model`, which every dialect needs."""
+        model = self.text("model")
+        if not model:
+            raise BadField("model", "required")
+        return model
+
+    def stop(self, name: str) -> tuple[str, ...]:
+        """Stop strings: one, or a list."""
+        sent = self.optional(name, _STRINGS)
+        stop = (sent,) if isinstance(sent, str) else tuple(sent or ())
+        for index, sequence in enumerate(stop):
+            if not sequence:
+                raise BadField(f"{name}.{index}", 'must not be empty, got ""')
+        return stop
+
     def unknown(self, also_known: Collection[str]) -> list[str]:
         """Names of fields that nobody asked for and that are not among `also_known`."""
         return [name for name in self._fields if name not in self._seen and name not in also_known]
@@ -100,16 +118,6 @@ def shown(value: Any) -> str:
     """A value for an error message, cut short."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
-
-
-def portable(arguments: dict[str, Any]) -> dict[str, Any] | str:
-    """A call's arguments as they travel between processes. Integers beyond 64 bits do not: such
-    arguments stay JSON text, so that a call the model once made never bricks its conversation."""
-    try:
-        msgspec.msgpack.encode(arguments)
-    except OverflowError:
-        return msgspec.json.encode(arguments).decode()
-    return arguments
 
 
 def one_of(field: str, value: str, allowed: Sequence[str]) -> BadField:

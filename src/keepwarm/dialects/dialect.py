@@ -30,6 +30,18 @@ class ErrorReply:
     retry_after_s: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DialectOptions:
+    """What an operator may decide about the reading of bodies."""
+
+    strip_attribution: bool = True
+    """Take off the line in the system field by which a client tells its vendor of itself: it changes
+    with every request, so that no prefix after it is ever found again (--no-strip-attribution)."""
+
+
+DEFAULT_OPTIONS = DialectOptions()
+
+
 class AnswerStream(Protocol):
     """One answer as server-sent events: a state machine that is fed in order."""
 
@@ -50,10 +62,10 @@ class Dialect(Protocol):
     def NAME(self) -> str:
         """For metrics and logs."""
 
-    def parse_turn(self, body: bytes) -> Turn:
+    def parse_turn(self, body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
         """Raises `BadRequest` naming the field, the value and what is allowed."""
 
-    def parse_count(self, body: bytes) -> tuple[str, Chat]:
+    def parse_count(self, body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> tuple[str, Chat]:
         """Model and conversation of a body whose tokens are to be counted. Raises `BadRequest`."""
 
     def open_stream(self, head: AnswerHead, turn: Turn) -> AnswerStream:

@@ -32,6 +32,10 @@ class Turn:
     """The body says that a subagent asks."""
     unserved: tuple[str, ...] = ()
     """Names of fields, tools and blocks that nothing here acts on, to be counted."""
+    normalised: tuple[str, ...] = ()
+    """Names of what was taken off the conversation because it means nothing, to be counted."""
+    answer_form: object = None
+    """What the dialect itself wants to know again when it words the answer; nobody else reads it."""
 
     def request(
         self, *, request_id: RequestId, tenant: TenantId, session: str, agent: str, use_cache: bool

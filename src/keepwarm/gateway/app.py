@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from keepwarm.dialects import anthropic, openai_chat
+from keepwarm.dialects import anthropic, openai_chat, openai_responses
 from keepwarm.dialects.dialect import Dialect
 from keepwarm.gateway.accounts import Accounts
 from keepwarm.gateway.endpoint import Endpoint, Handler, KeyedHandler, keyed
@@ -22,6 +22,7 @@ _METHODS = {
     "/v1/messages": "POST",
     "/v1/messages/count_tokens": "POST",
     "/v1/chat/completions": "POST",
+    "/v1/responses": "POST",
     "/v1/models": "GET",
     "/metrics": "GET",
     "/healthz": "GET",
@@ -63,10 +64,12 @@ class Gateway:
         messages = partial(turns.answer, dialect=anthropic)
         count_tokens = partial(turns.count, dialect=anthropic)
         chat_completions = partial(turns.answer, dialect=openai_chat)
+        responses = partial(turns.answer, dialect=openai_responses)
         return (
             self._keyed("POST", "/v1/messages", messages, anthropic),
             self._keyed("POST", "/v1/messages/count_tokens", count_tokens, anthropic),
             self._keyed("POST", "/v1/chat/completions", chat_completions, openai_chat),
+            self._keyed("POST", "/v1/responses", responses, openai_responses),
             self._keyed("GET", "/v1/models", pages.models),
             self._keyed("GET", "/v1/models/{name:path}", pages.model),
             self._keyed("GET", "/metrics", pages.metrics),

@@ -1,4 +1,4 @@
-"""Anthropic's content blocks and tools, into the parts and tools of a `Chat`."""
+"""Anthropic's content blocks, into the parts of a `Chat`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from typing import Any
 
 import msgspec
 
-from keepwarm.chat.messages import Image, Part, Reasoning, Text, ToolResult, ToolSpec, ToolUse
-from keepwarm.dialects.body import one_of, portable, shown
+from keepwarm.chat.conversation import unread
+from keepwarm.chat.messages import Image, Part, Reasoning, Text, ToolResult, ToolUse
+from keepwarm.dialects.anthropic.tools import ToolsOfBody
+from keepwarm.dialects.arguments import read_arguments
+from keepwarm.dialects.body import one_of, shown
 from keepwarm.dialects.errors import BadField
 
 SIGNATURE = "keepwarm"
@@ -33,26 +36,22 @@ class BlockIn(msgspec.Struct):
     title: str | None = None
 
 
-class ToolIn(msgspec.Struct):
-    """A tool: ours to offer when it brings a schema, the provider's own when it has a `type`."""
-
-    name: str | None = None
-    description: str | None = None
-    input_schema: dict[str, Any] | None = None
-    type: str | None = None
-    defer_loading: bool | None = None
-
-
 _BLOCK_TYPES = (
     "text",
     "image",
     "document",
     "search_result",
     "thinking",
-    "redacted_thinking",
     "tool_use",
     "tool_result",
+)
+_FOREIGN_TYPES = (
+    "redacted_thinking",
     "server_tool_use",
+    "mcp_tool_use",
+    "container_upload",
+    "compaction",
+    "fallback",
 )
 _RESULT_TYPES = ("text", "image", "document", "search_result", "tool_reference")
 
@@ -60,25 +59,9 @@ _RESULT_TYPES = ("text", "image", "document", "search_result", "tool_reference")
 class PartReader:
     """Turns blocks into parts; knows the tools that a `tool_reference` may name."""
 
-    def __init__(self, tools: list[ToolIn]) -> None:
-        self._tools = {tool.name: tool for tool in tools if tool.name}
+    def __init__(self, tools: ToolsOfBody) -> None:
+        self._tools = tools
         self.unserved: list[str] = []
-
-    def offered(self, tools: list[ToolIn]) -> tuple[ToolSpec, ...]:
-        """The tools of the prompt's head. Deferred ones stay out: they are told where a result
-        refers to them, so that the head stays as it was. The provider's own cannot run here."""
-        specs: list[ToolSpec] = []
-        for index, tool in enumerate(tools):
-            if tool.input_schema is None and tool.type not in (None, "custom"):
-                self.unserved.append(f"tool:{tool.type}")
-                continue
-            if not tool.name:
-                raise BadField(f"tools.{index}.name", "required")
-            if tool.input_schema is None:
-                raise BadField(f"tools.{index}.input_schema", "required")
-            if not tool.defer_loading:
-                specs.append(_spec(tool))
-        return tuple(specs)
 
     def parts(self, field: str, content: str | list[BlockIn]) -> tuple[Part, ...]:
         """A string is one text block; empty texts carry nothing and are left out."""
@@ -94,20 +77,18 @@ class PartReader:
                 return Text(text=text) if text else None
             case "thinking":
                 signature = "" if block.signature in (None, SIGNATURE) else str(block.signature)
-                return Reasoning(text=_needed(block.thinking, f"{field}.thinking"), signature=signature)
-            case "tool_use" | "server_tool_use":
+                return Reasoning(text=block.thinking, signature=signature) if block.thinking else None
+            case "tool_use":
                 return _tool_use(field, block)
             case "tool_result":
                 return self._tool_result(field, block)
             case "image":
-                return _image(field, block)
+                return self._image(field, block)
             case "document" | "search_result":
-                return _document(field, block)
-            case "redacted_thinking" | "container_upload":
-                self.unserved.append(f"block:{block.type}")
+                return self._document(field, block)
+            case other if _is_the_providers(other):
+                self.unserved.append(f"block:{other}")
                 return None
-            case other if other.endswith("_tool_result"):
-                return self._foreign_result(field, block)
             case other:
                 raise one_of(f"{field}.type", other, _BLOCK_TYPES)
 
@@ -123,36 +104,38 @@ class PartReader:
     def _result_part(self, field: str, block: BlockIn) -> Text | Image | None:
         match block.type:
             case "tool_reference":
-                return self._referred(block)
+                return Text(text=self._tools.told(block.tool_name or ""))
             case "text":
                 return Text(text=block.text) if block.text else None
             case "image":
-                return _image(field, block)
+                return self._image(field, block)
             case "document" | "search_result":
-                return _document(field, block)
+                return self._document(field, block)
             case other:
                 raise one_of(f"{field}.type", other, _RESULT_TYPES)
 
-    def _referred(self, block: BlockIn) -> Text:
-        """A deferred tool, told at the place where the model found it."""
-        tool = self._tools.get(block.tool_name or "")
-        if tool is None or tool.input_schema is None:
-            return Text(text=f"Tool: {block.tool_name or 'unknown'}")
-        return Text(text=msgspec.json.encode(_spec(tool)).decode())
+    def _image(self, field: str, block: BlockIn) -> Image:
+        self.unserved.append("block:image")
+        return Image(source=_image_source(field, block))
 
-    def _foreign_result(self, field: str, block: BlockIn) -> ToolResult:
-        """What one of the provider's own tools returned, as JSON."""
-        self.unserved.append(f"block:{block.type}")
-        return ToolResult(
-            tool_use_id=_needed(block.tool_use_id, f"{field}.tool_use_id"),
-            parts=(Text(text=msgspec.json.encode(block.content).decode()),),
-        )
+    def _document(self, field: str, block: BlockIn) -> Text:
+        """Documents made of text, as text, under their title; of others, that they were there."""
+        title = f"{block.title}\n" if block.title else ""
+        match block.source:
+            case {"type": "text", "data": str(text)}:
+                return Text(text=title + text)
+            case {"type": "content", "content": inner}:
+                return Text(text=title + _words(f"{field}.source.content", inner))
+            case _ if block.type == "search_result":
+                return Text(text=title + _words(f"{field}.content", block.content))
+            case _:
+                self.unserved.append("block:document")
+                return Text(text=title + unread("document"))
 
 
-def _spec(tool: ToolIn) -> ToolSpec:
-    return ToolSpec(
-        name=tool.name or "", description=tool.description or "", parameters=tool.input_schema or {}
-    )
+def _is_the_providers(block_type: str) -> bool:
+    """What tools of the provider's own, or its other servers, left in a conversation."""
+    return block_type in _FOREIGN_TYPES or block_type.endswith("_tool_result")
 
 
 def _needed(value: str | None, field: str) -> str:
@@ -162,16 +145,10 @@ def _needed(value: str | None, field: str) -> str:
 
 
 def _tool_use(field: str, block: BlockIn) -> ToolUse:
-    """Arguments of any shape are kept: a call the model botched stays in the client's history."""
-    arguments = {} if block.input is None else block.input
-    if isinstance(arguments, dict):
-        arguments = portable(arguments)
-    elif not isinstance(arguments, str):
-        arguments = msgspec.json.encode(arguments).decode()
     return ToolUse(
         id=_needed(block.id, f"{field}.id"),
         name=_needed(block.name, f"{field}.name"),
-        arguments=arguments,
+        arguments=read_arguments(block.input),
     )
 
 
@@ -187,17 +164,16 @@ def _nested(field: str, content: Any) -> list[BlockIn]:
         raise BadField(field, f"must be a string or a list of blocks: {error}") from error
 
 
-def _image(field: str, block: BlockIn) -> Image:
-    source = block.source if isinstance(block.source, dict) else {}
-    match source:
+def _image_source(field: str, block: BlockIn) -> str:
+    match block.source:
         case {"type": "base64", "media_type": str(media_type), "data": str(data)}:
-            return Image(source=f"data:{media_type};base64,{data}")
-        case {"type": "url", "url": str(url)}:
-            return Image(source=url)
+            return f"data:{media_type};base64,{data}"
+        case {"type": "url", "url": str(source)} | {"type": "file", "file_id": str(source)}:
+            return source
         case _:
             raise BadField(
                 f"{field}.source",
-                "must be {type: base64, media_type, data} or {type: url, url}, "
+                "must be {type: base64, media_type, data}, {type: url, url} or {type: file, file_id}, "
                 f"got {shown(_without_data(block.source))}",
             )
 
@@ -206,22 +182,6 @@ def _without_data(source: Any) -> Any:
     if isinstance(source, dict):
         return {key: "…" if key == "data" else value for key, value in source.items()}
     return source
-
-
-def _document(field: str, block: BlockIn) -> Text:
-    """Documents made of text, as text, under their title."""
-    title = f"{block.title}\n" if block.title else ""
-    source = block.source if isinstance(block.source, dict) else {}
-    match source:
-        case {"type": "text", "data": str(text)}:
-            return Text(text=title + text)
-        case {"type": "content", "content": inner}:
-            return Text(text=title + _words(f"{field}.source.content", inner))
-        case _ if block.type == "search_result":
-            return Text(text=title + _words(f"{field}.content", block.content))
-        case _:
-            kind = source.get("media_type") or source.get("type")
-            raise BadField(f"{field}.source", f"only documents of type text can be read, got {shown(kind)}")
 
 
 def _words(field: str, content: Any) -> str:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import msgspec
 
 from keepwarm.chat.messages import Chat, Message, Part
-from keepwarm.core.sampling import Sampling
-from keepwarm.dialects.anthropic.blocks import BlockIn, PartReader, ToolIn
+from keepwarm.dialects.anthropic.blocks import BlockIn, PartReader
+from keepwarm.dialects.anthropic.options import (
+    read_output_schema,
+    read_reasoning,
+    read_session,
+    read_unserved_edits,
+)
+from keepwarm.dialects.anthropic.system import SystemField, read_system, system_message, system_texts
+from keepwarm.dialects.anthropic.tools import ToolsOfBody, read_tool_choice
 from keepwarm.dialects.body import JsonBody, one_of, shown
+from keepwarm.dialects.dialect import DEFAULT_OPTIONS, DialectOptions
 from keepwarm.dialects.errors import BadField
+from keepwarm.dialects.sampling import read_sampling
 from keepwarm.dialects.turn import Turn
 
-_IGNORED = frozenset(
-    {
-        "metadata",  # an id of the user: never in a prompt
-        "thinking",
-        "context_management",
-        "output_config",
-        "cache_control",
-        "tool_choice",
-        "service_tier",
-        "betas",
-    }
-)
+_IGNORED = frozenset({"cache_control", "service_tier", "betas"})
 _ROLES = ("user", "assistant", "system")
 
 
@@ -32,113 +32,91 @@ class MessageIn(msgspec.Struct):
 
 
 _MESSAGES = msgspec.json.Decoder(list[MessageIn])
-_SYSTEM: msgspec.json.Decoder[str | list[BlockIn]] = msgspec.json.Decoder(str | list[BlockIn])
-_TOOLS = msgspec.json.Decoder(list[ToolIn])
-_STRINGS = msgspec.json.Decoder(list[str])
 
 
-def parse_turn(body: bytes) -> Turn:
+def parse_turn(body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
     """Raises `BadRequest`. `max_tokens` over the room left is not refused: the backend clamps."""
     fields = JsonBody(body)
-    model = _model(fields)
-    chat, unserved = _chat(fields)
+    model = fields.model()
+    read = _read(fields, options)
     max_tokens = fields.integer("max_tokens", low=1)
     if max_tokens is None:
         raise BadField("max_tokens", "required")
+    tool_choice = read_tool_choice(fields, read.tools)
+    output_schema = read_output_schema(fields)
+    unserved = [*read.tools.unserved, *read.blocks.unserved, *read_unserved_edits(fields)]
     return Turn(
         model=model,
-        chat=chat,
-        sampling=_sampling(fields),
+        chat=read.chat,
+        sampling=read_sampling(fields, max_temperature=1),
         max_output_tokens=max_tokens,
-        stop=_stop(fields),
+        stop=fields.stop("stop_sequences"),
         stream=fields.flag("stream"),
-        unserved=tuple(unserved + fields.unknown(_IGNORED)),
+        tool_choice=tool_choice,
+        output_schema=output_schema,
+        reasoning=read_reasoning(fields),
+        session=read_session(fields),
+        is_subagent=read.system.is_subagent,
+        unserved=(*unserved, *fields.unknown(_IGNORED)),
+        normalised=("attribution",) * read.system.num_attributions,
     )
 
 
-def parse_count(body: bytes) -> tuple[str, Chat]:
+def parse_count(body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> tuple[str, Chat]:
     """Model and conversation of a count_tokens body. Raises `BadRequest`."""
     fields = JsonBody(body)
-    model = _model(fields)
-    chat, _ = _chat(fields)
-    return model, chat
+    return fields.model(), _read(fields, options).chat
 
 
-def _model(fields: JsonBody) -> str:
-    model = fields.text("model")
-    if not model:
-        raise BadField("model", "required")
-    return model
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """A conversation, and what was met in reading it."""
+
+    chat: Chat
+    system: SystemField
+    tools: ToolsOfBody
+    blocks: PartReader
 
 
-def _chat(fields: JsonBody) -> tuple[Chat, list[str]]:
+def _read(fields: JsonBody, options: DialectOptions) -> _Read:
     messages_in = fields.required("messages", _MESSAGES)
     if not messages_in:
         raise BadField("messages", "must hold at least one message, got []")
-    tools_in = fields.optional("tools", _TOOLS) or []
-    reader = PartReader(tools_in)
-    tools = reader.offered(tools_in)
-    messages = [_message(reader, f"messages.{i}", message) for i, message in enumerate(messages_in)]
-    system = fields.optional("system", _SYSTEM)
-    if system:
-        parts = _system_parts(reader, "system", system)
-        messages = [Message(role="system", parts=parts), *messages] if parts else messages
-    return Chat(messages=tuple(messages), tools=tools), reader.unserved
+    tools = ToolsOfBody(fields)
+    blocks = PartReader(tools)
+    messages = [_message(blocks, f"messages.{i}", message) for i, message in enumerate(messages_in)]
+    _refuse_saying_nothing(messages_in, messages)
+    system = read_system(fields, options)
+    if system.message is not None:
+        messages.insert(0, system.message)
+    chat = Chat(messages=tuple(messages), tools=tools.offered, found_tools=tools.found)
+    return _Read(chat=chat, system=system, tools=tools, blocks=blocks)
 
 
-def _message(reader: PartReader, field: str, message: MessageIn) -> Message:
+def _message(blocks: PartReader, field: str, message: MessageIn) -> Message:
+    content = f"{field}.content"
     match message.role:
         case "user":
-            parts = reader.parts(f"{field}.content", message.content)
-            if not parts:
-                raise BadField(f"{field}.content", f"must not be empty, got {_shown(message.content)}")
-            return Message(role="user", parts=parts)
+            return Message(role="user", parts=blocks.parts(content, message.content))
         case "assistant":
-            return Message(role="assistant", parts=_assistant_parts(reader, field, message))
+            return Message(role="assistant", parts=_assistant_parts(blocks, content, message))
         case "system":
-            return Message(role="system", parts=_system_parts(reader, f"{field}.content", message.content))
+            return system_message(system_texts(content, message.content))
         case other:
             raise one_of(f"{field}.role", other, _ROLES)
 
 
-def _assistant_parts(reader: PartReader, field: str, message: MessageIn) -> tuple[Part, ...]:
-    parts = reader.parts(f"{field}.content", message.content)
+def _assistant_parts(blocks: PartReader, field: str, message: MessageIn) -> tuple[Part, ...]:
     for index, block in enumerate(message.content):
         if isinstance(block, BlockIn) and block.type == "tool_result":
-            raise BadField(
-                f"{field}.content.{index}.type", "tool_result stands in messages of role user only"
-            )
-    return parts
+            raise BadField(f"{field}.{index}.type", "tool_result stands in messages of role user only")
+    return blocks.parts(field, message.content)
 
 
-def _system_parts(reader: PartReader, field: str, content: str | list[BlockIn]) -> tuple[Part, ...]:
-    if not isinstance(content, str):
-        for index, block in enumerate(content):
-            if block.type != "text":
-                raise one_of(f"{field}.{index}.type", block.type, ("text",))
-    return reader.parts(field, content)
-
-
-def _shown(content: str | list[BlockIn]) -> str:
-    return shown(content) if isinstance(content, str) or not content else "blocks without text"
-
-
-def _sampling(fields: JsonBody) -> Sampling:
-    temperature = fields.number("temperature", low=0, high=1)
-    top_p = fields.number("top_p", low=0, high=1)
-    top_k = fields.integer("top_k", low=0) or 0
-    if top_p == 0:  # the most likely token alone
-        top_p, top_k = 1.0, 1
-    return Sampling(
-        temperature=1.0 if temperature is None else temperature,
-        top_p=1.0 if top_p is None else top_p,
-        top_k=top_k,
-    )
-
-
-def _stop(fields: JsonBody) -> tuple[str, ...]:
-    stop = fields.optional("stop_sequences", _STRINGS) or []
-    for index, sequence in enumerate(stop):
-        if not sequence:
-            raise BadField(f"stop_sequences.{index}", 'must not be empty, got ""')
-    return tuple(stop)
+def _refuse_saying_nothing(messages_in: list[MessageIn], messages: list[Message]) -> None:
+    """The newest message must ask something. An older one is let be: its session would be lost."""
+    if messages[-1].role != "user" or messages[-1].parts:
+        return
+    content = messages_in[-1].content
+    got = "blocks without text" if content and not isinstance(content, str) else shown(content)
+    raise BadField(f"messages.{len(messages) - 1}.content", f"must not be empty, got {got}")

@@ -3,9 +3,9 @@
 Source: platform.openai.com/docs/api-reference/chat and /chat-streaming.
 """
 
-from keepwarm.dialects.openai_chat.errors import error_reply
 from keepwarm.dialects.openai_chat.parse import parse_count, parse_turn
 from keepwarm.dialects.openai_chat.stream import open_stream, whole_answer
+from keepwarm.dialects.openai_errors import error_reply
 
 NAME = "openai_chat"
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from keepwarm.chat.messages import Chat
 from keepwarm.core.sampling import Sampling
 from keepwarm.dialects.body import JsonBody
+from keepwarm.dialects.dialect import DEFAULT_OPTIONS, DialectOptions
 from keepwarm.dialects.errors import BadField
-from keepwarm.dialects.openai_chat.messages import MessageIn, ToolIn, read_messages, read_tools
+from keepwarm.dialects.openai_chat.messages import MessageIn, MessageReader
+from keepwarm.dialects.openai_chat.tools import ToolsOfBody, read_tools
+from keepwarm.dialects.openai_logprobs import read_num_top_logprobs
+from keepwarm.dialects.openai_options import FormatIn, read_format, reasons
+from keepwarm.dialects.sampling import read_sampling
 from keepwarm.dialects.turn import Turn
 
 _IGNORED = frozenset(
@@ -20,67 +27,66 @@ _IGNORED = frozenset(
         "safety_identifier",
         "prompt_cache_retention",
         "prompt_cache_options",
-        "parallel_tool_calls",
-        "reasoning_effort",
         "verbosity",
-        "tool_choice",
     }
 )
-_MAX_TOP_LOGPROBS = 20
-_MAX_SEED = 2**63 - 1
 
 
 class StreamOptionsIn(msgspec.Struct):
     include_usage: bool | None = None
 
 
+class TemplateArgumentsIn(msgspec.Struct):
+    """What clients of other servers tell a model's template."""
+
+    enable_thinking: bool | None = None
+    thinking: bool | None = None
+
+
 _MESSAGES = msgspec.json.Decoder(list[MessageIn])
-_TOOLS = msgspec.json.Decoder(list[ToolIn])
-_STOP: msgspec.json.Decoder[str | list[str]] = msgspec.json.Decoder(str | list[str])
 _STREAM_OPTIONS = msgspec.json.Decoder(StreamOptionsIn)
+_FORMAT = msgspec.json.Decoder(FormatIn)
+_TEMPLATE_ARGUMENTS = msgspec.json.Decoder(TemplateArgumentsIn)
 
 
-def parse_turn(body: bytes) -> Turn:
+def parse_turn(body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
     """Raises `BadRequest`. A token limit over the room left is not refused: the backend clamps."""
     fields = JsonBody(body)
-    model = _model(fields)
-    chat, unserved = _chat(fields)
+    model = fields.model()
+    chat, tools, unserved = _chat(fields)
     _refuse_many_choices(fields)
-    options = fields.optional("stream_options", _STREAM_OPTIONS)
+    stream_options = fields.optional("stream_options", _STREAM_OPTIONS)
     return Turn(
         model=model,
         chat=chat,
         sampling=_sampling(fields),
         max_output_tokens=_max_output_tokens(fields),
-        stop=_stop(fields),
+        stop=fields.stop("stop"),
         stream=fields.flag("stream"),
-        include_usage=bool(options and options.include_usage),
+        include_usage=bool(stream_options and stream_options.include_usage),
+        tool_choice=tools.choice,
+        output_schema=_output_schema(fields),
+        reasoning=_reasoning(fields),
         session=fields.text("prompt_cache_key") or "",
-        unserved=tuple(unserved + fields.unknown(_IGNORED)),
+        unserved=(*unserved, *fields.unknown(_IGNORED)),
+        answer_form=tools.form,
     )
 
 
-def parse_count(body: bytes) -> tuple[str, Chat]:
+def parse_count(body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> tuple[str, Chat]:
     """Model and conversation of a body whose tokens are to be counted. Raises `BadRequest`."""
     fields = JsonBody(body)
-    model = _model(fields)
-    chat, _ = _chat(fields)
-    return model, chat
+    return fields.model(), _chat(fields)[0]
 
 
-def _model(fields: JsonBody) -> str:
-    model = fields.text("model")
-    if not model:
-        raise BadField("model", "required")
-    return model
-
-
-def _chat(fields: JsonBody) -> tuple[Chat, list[str]]:
+def _chat(fields: JsonBody) -> tuple[Chat, ToolsOfBody, list[str]]:
     messages_in = fields.required("messages", _MESSAGES)
     if not messages_in:
         raise BadField("messages", "must hold at least one message, got []")
-    tools, unserved = read_tools(fields.optional("tools", _TOOLS) or [])
-    return Chat(messages=read_messages(messages_in), tools=tools), unserved
+    reader = MessageReader()
+    messages = reader.messages(messages_in)
+    tools = read_tools(fields, reader.unserved)
+    return Chat(messages=messages, tools=tools.specs), tools, reader.unserved
 
 
 def _refuse_many_choices(fields: JsonBody) -> None:
@@ -96,34 +102,22 @@ def _max_output_tokens(fields: JsonBody) -> int | None:
     return older if newer is None else newer
 
 
+def _output_schema(fields: JsonBody) -> dict[str, Any] | None:
+    sent = fields.optional("response_format", _FORMAT)
+    return read_format("response_format", sent, schema_at="json_schema.schema")
+
+
+def _reasoning(fields: JsonBody) -> bool | None:
+    """A switch for the template outranks an effort, which is a matter of more or less."""
+    arguments = fields.optional("chat_template_kwargs", _TEMPLATE_ARGUMENTS) or TemplateArgumentsIn()
+    by_effort = reasons(fields.text("reasoning_effort"))
+    by_switch = arguments.enable_thinking if arguments.thinking is None else arguments.thinking
+    return by_effort if by_switch is None else by_switch
+
+
 def _sampling(fields: JsonBody) -> Sampling:
-    temperature = fields.number("temperature", low=0, high=2)
-    top_p = fields.number("top_p", low=0, high=1)
-    top_k = max(0, fields.integer("top_k", low=-1) or 0)  # -1 is how some clients say "off"
-    if top_p == 0:  # the most likely token alone
-        top_p, top_k = 1.0, 1
-    return Sampling(
-        temperature=1.0 if temperature is None else temperature,
-        top_p=1.0 if top_p is None else top_p,
-        top_k=top_k,
-        min_p=fields.number("min_p", low=0, high=1) or 0.0,
-        seed=fields.integer("seed", low=-_MAX_SEED - 1, high=_MAX_SEED),
-        num_logprobs=_num_logprobs(fields),
-    )
-
-
-def _num_logprobs(fields: JsonBody) -> int | None:
     wanted = fields.flag("logprobs")
-    num_top = fields.integer("top_logprobs", low=0, high=_MAX_TOP_LOGPROBS)
+    num_top = read_num_top_logprobs(fields)
     if num_top and not wanted:
         raise BadField("top_logprobs", f"needs logprobs: true, got {num_top} without it")
-    return (num_top or 0) if wanted else None
-
-
-def _stop(fields: JsonBody) -> tuple[str, ...]:
-    sent = fields.optional("stop", _STOP)
-    stop = (sent,) if isinstance(sent, str) else tuple(sent or ())
-    for index, sequence in enumerate(stop):
-        if not sequence:
-            raise BadField(f"stop.{index}", 'must not be empty, got ""')
-    return stop
+    return read_sampling(fields, max_temperature=2, num_logprobs=(num_top or 0) if wanted else None)

@@ -13,7 +13,6 @@ from keepwarm.chat.events import (
     ChatEvent,
     Failed,
     Finished,
-    LogprobOf,
     ReasoningDelta,
     StopReason,
     TextDelta,
@@ -24,9 +23,12 @@ from keepwarm.chat.events import (
     Usage,
 )
 from keepwarm.core.errors import InvariantBroken, KeepwarmError, from_wire
-from keepwarm.dialects.collected import Collected, CollectedPart
+from keepwarm.dialects.collected import Collected
 from keepwarm.dialects.dialect import AnswerHead
-from keepwarm.dialects.openai_chat.errors import error_event
+from keepwarm.dialects.openai_chat.calls import OpenCall, whole_calls
+from keepwarm.dialects.openai_chat.tools import CallForm
+from keepwarm.dialects.openai_errors import error_body
+from keepwarm.dialects.openai_logprobs import logprob_entries
 from keepwarm.dialects.sse import data_event, json_line
 from keepwarm.dialects.turn import Turn
 
@@ -44,19 +46,19 @@ _FINISH_REASONS: dict[StopReason, str] = {
 
 def open_stream(head: AnswerHead, turn: Turn) -> ChunkStream:
     """A stream whose answer has not begun."""
-    return ChunkStream(head, include_usage=turn.include_usage)
+    return ChunkStream(head, include_usage=turn.include_usage, form=_form(turn))
 
 
 class ChunkStream:
     """One streamed answer."""
 
-    def __init__(self, head: AnswerHead, *, include_usage: bool) -> None:
+    def __init__(self, head: AnswerHead, *, include_usage: bool, form: CallForm) -> None:
         self._head = _head(head, "chat.completion.chunk")
         self._include_usage = include_usage
+        self._form = form
         self._started = False
         self._num_calls = 0
-        self._has_arguments = False
-        """Of the open call: one without any still ends as valid JSON."""
+        self._call: OpenCall | None = None
 
     def feed(self, event: ChatEvent) -> bytes:
         """The bytes this event becomes, perhaps none."""
@@ -70,11 +72,11 @@ class ChunkStream:
             case ReasoningDelta():
                 return self._chunk({"reasoning_content": event.text}) if event.text else b""
             case ToolCallStart():
-                return self._call(event)
+                return self._start_call(event)
             case ToolCallArguments():
-                return self._arguments(event.json)
+                return self._delta(self._open_call().arguments(event.json))
             case ToolCallEnd():
-                return b"" if self._has_arguments else self._arguments("{}")
+                return self._delta(self._open_call().end())
             case Finished():
                 return self._ending(event)
             case Failed():
@@ -86,7 +88,7 @@ class ChunkStream:
         return _PING
 
     def fail(self, error: KeepwarmError) -> bytes:
-        return error_event(error)
+        return data_event(error_body(error))  # no [DONE] follows
 
     def _start(self) -> bytes:
         if self._started:
@@ -99,24 +101,21 @@ class ChunkStream:
             return b""
         return self._chunk({"content": event.text}, logprobs=_logprobs(event.logprobs))
 
-    def _call(self, event: ToolCallStart) -> bytes:
-        function = {"name": event.name, "arguments": ""}
-        call = {"index": self._num_calls, "id": event.id, "type": "function", "function": function}
+    def _start_call(self, event: ToolCallStart) -> bytes:
+        self._call = OpenCall(event, self._num_calls, self._form)
         self._num_calls += 1
-        self._has_arguments = False
-        return self._chunk({"tool_calls": [call]})
+        return self._delta(self._call.start())
 
-    def _arguments(self, piece: str) -> bytes:
-        if not self._num_calls:
+    def _open_call(self) -> OpenCall:
+        if self._call is None:
             raise InvariantBroken("arguments came outside a tool call")
-        if not piece:
-            return b""
-        self._has_arguments = True
-        call = {"index": self._num_calls - 1, "function": {"arguments": piece}}
-        return self._chunk({"tool_calls": [call]})
+        return self._call
+
+    def _delta(self, delta: dict[str, Any] | None) -> bytes:
+        return self._chunk(delta) if delta else b""
 
     def _ending(self, finished: Finished) -> bytes:
-        ending = self._chunk({}, finish_reason=_FINISH_REASONS[finished.reason])
+        ending = self._chunk({}, finish_reason=_finish_reason(finished, self._form))
         if self._include_usage:
             ending += data_event({**self._head, "choices": [], "usage": _usage(finished.usage)})
         return ending + _DONE
@@ -139,11 +138,12 @@ class ChunkStream:
 def whole_answer(head: AnswerHead, turn: Turn, collected: Collected) -> bytes:
     """The body of a complete answer that was not streamed."""
     finished = collected.end()
+    form = _form(turn)
     choice = {
         "index": 0,
-        "message": _message(collected),
+        "message": _message(collected, form),
         "logprobs": _logprobs(collected.logprobs),
-        "finish_reason": _FINISH_REASONS[finished.reason],
+        "finish_reason": _finish_reason(finished, form),
     }
     answer = {**_head(head, "chat.completion"), "choices": [choice], "usage": _usage(finished.usage)}
     return json_line(answer)
@@ -158,7 +158,17 @@ def _head(head: AnswerHead, kind: str) -> dict[str, Any]:
     }
 
 
-def _message(collected: Collected) -> dict[str, Any]:
+def _form(turn: Turn) -> CallForm:
+    return turn.answer_form if isinstance(turn.answer_form, CallForm) else CallForm()
+
+
+def _finish_reason(finished: Finished, form: CallForm) -> str:
+    if form.is_legacy and finished.reason == "tool_use":
+        return "function_call"
+    return _FINISH_REASONS[finished.reason]
+
+
+def _message(collected: Collected, form: CallForm) -> dict[str, Any]:
     """`content` is null only where the model said nothing and called a tool."""
     calls = [part for part in collected.parts if part.kind == "tool"]
     text = collected.joined("text")
@@ -167,14 +177,7 @@ def _message(collected: Collected) -> dict[str, Any]:
     reasoning = collected.joined("reasoning")
     if reasoning:
         message["reasoning_content"] = reasoning
-    if calls:
-        message["tool_calls"] = [_whole_call(part) for part in calls]
-    return message
-
-
-def _whole_call(part: CollectedPart) -> dict[str, Any]:
-    function = {"name": part.name, "arguments": part.text or "{}"}
-    return {"id": part.id, "type": "function", "function": function}
+    return message | whole_calls(calls, form)
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
@@ -184,22 +187,11 @@ def _usage(usage: Usage) -> dict[str, Any]:
         "completion_tokens": usage.output_tokens,
         "total_tokens": usage.prompt_tokens + usage.output_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
 
 
 def _logprobs(reports: tuple[TokenReport, ...] | list[TokenReport]) -> dict[str, Any] | None:
     if not reports:
         return None
-    content = [
-        {**_logprob(report.chosen), "top_logprobs": [_logprob(top) for top in report.top]}
-        for report in reports
-    ]
-    return {"content": content, "refusal": None}
-
-
-def _logprob(logprob: LogprobOf) -> dict[str, Any]:
-    return {
-        "token": logprob.token,
-        "logprob": max(logprob.logprob, -9999.0),  # JSON has no infinity
-        "bytes": list(logprob.token_bytes),
-    }
+    return {"content": logprob_entries(reports), "refusal": None}

@@ -1,4 +1,4 @@
-"""OpenAI's error bodies and statuses."""
+"""OpenAI's error bodies and statuses, the same in Chat Completions and Responses but for one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from keepwarm.core.errors import (
 )
 from keepwarm.dialects.dialect import ErrorReply
 from keepwarm.dialects.errors import BadField, UnknownModel, retry_after_s, told
-from keepwarm.dialects.sse import data_event, json_line
+from keepwarm.dialects.sse import json_line
 
 _KINDS: tuple[tuple[type[KeepwarmError], int, str, str | None], ...] = (
     (BadRequest, 400, "invalid_request_error", None),
@@ -32,22 +32,19 @@ _KINDS: tuple[tuple[type[KeepwarmError], int, str, str | None], ...] = (
 
 def error_reply(error: KeepwarmError, request_id: str) -> ErrorReply:
     """Status and body of an error before the first byte. The id stands in a header alone."""
-    status, _, _ = _kind(error)
-    return ErrorReply(status=status, body=json_line(_body(error)), retry_after_s=retry_after_s(error))
+    status, _, _ = error_kind(error)
+    return ErrorReply(status=status, body=json_line(error_body(error)), retry_after_s=retry_after_s(error))
 
 
-def error_event(error: KeepwarmError) -> bytes:
-    """The event that ends a stream which cannot be completed; no `[DONE]` follows."""
-    return data_event(_body(error))
-
-
-def _body(error: KeepwarmError) -> dict[str, Any]:
-    _, kind, code = _kind(error)
+def error_body(error: KeepwarmError) -> dict[str, Any]:
+    """The JSON of an error."""
+    _, kind, code = error_kind(error)
     param = error.field if isinstance(error, BadField) else None
     return {"error": {"message": told(error), "type": kind, "param": param, "code": code}}
 
 
-def _kind(error: KeepwarmError) -> tuple[int, str, str | None]:
+def error_kind(error: KeepwarmError) -> tuple[int, str, str | None]:
+    """Status, type and code."""
     for cls, status, kind, code in _KINDS:
         if isinstance(error, cls):
             return status, kind, code
