@@ -43,6 +43,7 @@ class AnswerDecoder:
         self._stops = StopStrings(stop)
         self._reports_logprobs = report_logprobs
         self._reports: list[TokenReport] = []
+        self._follows_markup = False
         self._tokens: list[int] = []
         self._written: list[str] = []
         """The text that the parser got: markup and all."""
@@ -91,7 +92,9 @@ class AnswerDecoder:
             if self._reports_logprobs and number < len(logprobs):
                 self._reports.append(self._report(token, logprobs[number]))
             num_written = self._num_written
-            step = self._watch(self._parse(self._detokenizer.add((token,))))
+            parsed = self._parse(self._detokenizer.add((token,)))
+            self._drop_reports_of_markup(parsed)
+            step = self._watch(parsed)
             if not all(isinstance(delta, TextDelta) for delta in step):
                 self._stretch_since = num_written
             deltas += self._with_reports(step)
@@ -151,6 +154,15 @@ class AnswerDecoder:
                 break
         return watched
 
+    def _drop_reports_of_markup(self, parsed: Sequence[Delta]) -> None:
+        """Of the reports that wait when text follows a thought or a call, only the last are its own."""
+        for delta in parsed:
+            if not isinstance(delta, TextDelta):
+                self._follows_markup = True
+            elif self._follows_markup:
+                self._follows_markup = False
+                self._reports = _last_that_spell(delta.text, self._reports)
+
     def _with_reports(self, deltas: list[Delta]) -> list[Delta]:
         """Reports wait for text to go with; those of markup and thoughts go nowhere."""
         if not self._reports or not deltas:
@@ -196,3 +208,11 @@ class AnswerDecoder:
 
 def _text_deltas(text: str) -> list[Delta]:
     return [TextDelta(text=text)] if text else []
+
+
+def _last_that_spell(text: str, reports: Sequence[TokenReport]) -> list[TokenReport]:
+    num_bytes, start = len(text.encode()), len(reports)
+    while start and num_bytes > 0:
+        start -= 1
+        num_bytes -= len(reports[start].chosen.token_bytes)
+    return list(reports[start:])

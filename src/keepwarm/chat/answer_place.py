@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from keepwarm.chat.call_form import learn_call_form
 from keepwarm.chat.control_text import ControlTokens
 from keepwarm.chat.template import ChatTemplate, TemplateMessage
 from keepwarm.chat.template_messages import MessageForm
 from keepwarm.core.errors import BadModel, BadRequest
 
 _ASKED, _ANSWERED, _ASKED_MORE = "qqfirstqq", "qqanswerqq", "qqsecondqq"
+_CALL_ID = "qqcallid9"  # of nine letters and digits: some take no other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +34,14 @@ class AnswerPlace:
     """What every header begins with, where it holds a control token: it cannot be forged."""
     closes: bool
     """Whether a stop token follows an answer in a history."""
+    call_header: str = ""
+    """What stands between the last message and the name of an answer's first call."""
 
     def start(self, text: str, since: int, at: int) -> int | None:
-        """Where the header of the answer at `at` begins; None where it cannot be told."""
+        """Where the header of the answer at `at` begins; None where it cannot be told. `at` is the
+        place of the answer's text, or of its first call's name where the template shows no text."""
+        if self.call_header and text.endswith(self.call_header, since, at):
+            return at - len(self.call_header)
         if text.endswith(self.header, since, at):
             return at - len(self.header)
         found = text.rfind(self.opening, since, at) if self.opening else -1
@@ -49,11 +56,12 @@ def learn_form(template: ChatTemplate) -> MessageForm:
     else:
         raise BadModel("the model's chat template does not render a single user message")
     system = _try(template, [_message("system", _ANSWERED), _message("user", _ASKED)], takes_parts) or ""
-    return MessageForm(
+    form = MessageForm(
         takes_tools=template.mentions_tools,
         takes_system=_ANSWERED in system and _ASKED in system,
         takes_parts=takes_parts,
     )
+    return learn_call_form(template, form)
 
 
 def learn_answer_place(
@@ -75,7 +83,21 @@ def learn_answer_place(
         header=header,
         opening=opening if any(isinstance(piece, int) for piece in control.cut(opening)) else "",
         closes=any(piece in stop_tokens for piece in control.cut(rest.split(_ASKED_MORE)[0])),
+        call_header=_learn_call_header(template, form, asked, before),
     )
+
+
+def _learn_call_header(
+    template: ChatTemplate, form: MessageForm, asked: list[TemplateMessage], before: str
+) -> str:
+    if not form.takes_tools:
+        return ""
+    function = {"name": _ANSWERED, "arguments": "{}" if form.arguments_as_text else {}}
+    call = {"id": _CALL_ID, "type": "function", "function": function}
+    calling = _try(template, [*asked, {**_message("assistant", ""), "tool_calls": [call]}], form.takes_parts)
+    if calling is None or not calling.startswith(before) or calling.count(_ANSWERED) != 1:
+        return ""
+    return calling[len(before) :].split(_ANSWERED)[0]
 
 
 def _common_beginning(one: str, other: str) -> str:

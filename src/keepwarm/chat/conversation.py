@@ -84,6 +84,47 @@ def _join_texts(parts: Iterable[Part], separator: str) -> Iterator[Part]:
         yield waiting
 
 
+def one_call_a_message(messages: Sequence[Message]) -> Iterator[tuple[int | None, Message]]:
+    """For templates that write one call a message: several calls of one message become as many
+    messages, each followed by its result. With each message its index, None where it was split."""
+    waiting: list[Message] = []
+    for index, message in enumerate(messages):
+        calls = [part for part in message.parts if isinstance(part, ToolUse)]
+        if waiting and message.role == "user":
+            yield from ((None, piece) for piece in _between_results(waiting, message))
+            waiting = []
+        elif len(calls) > 1:
+            waiting = _split_at_calls(message)
+        else:
+            yield index, message
+    yield from ((None, piece) for piece in waiting)
+
+
+def _split_at_calls(message: Message) -> list[Message]:
+    """Text and reasoning go with the first call."""
+    rest = tuple(part for part in message.parts if not isinstance(part, ToolUse))
+    calls = [part for part in message.parts if isinstance(part, ToolUse)]
+    first, *others = ((*rest, calls[0]), *((call,) for call in calls[1:]))
+    return [Message(role="assistant", parts=parts) for parts in (first, *others)]
+
+
+def _between_results(calls: Sequence[Message], answer: Message) -> Iterator[Message]:
+    """Each call with its result; whatever else the user says goes with the last."""
+    ids = [part.id for call in calls for part in call.parts if isinstance(part, ToolUse)]
+    for call, call_id in zip(calls, ids, strict=True):
+        yield call
+        is_last = call is calls[-1]
+        parts = tuple(part for part in answer.parts if _goes_with(part, call_id, ids, is_last))
+        if parts:
+            yield Message(role="user", parts=parts)
+
+
+def _goes_with(part: Part, call_id: str, ids: Sequence[str], is_last: bool) -> bool:
+    if isinstance(part, ToolResult) and part.tool_use_id in ids:
+        return part.tool_use_id == call_id
+    return is_last
+
+
 def tool_result_text(result: ToolResult) -> str:
     """What the model reads of a result; a failure says so, if only by us."""
     text = "".join(part.text for part in result.parts if isinstance(part, Text))

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from tokenizers import Tokenizer as Backend
 
+from keepwarm.chat.dsml_template import TEMPLATES_BY_MODEL_TYPE
 from keepwarm.chat.tokenizer_parts import TokenizerParts, stop_tokens
 from keepwarm.core.errors import BadModel
 
@@ -29,7 +30,7 @@ def read_hf_tokenizer(folder: Path) -> TokenizerParts:
         bos_token=bos,
         eos_token=eos,
         stop_tokens=stop_tokens(backend, named),
-        chat_templates=_chat_templates(folder, settings),
+        chat_templates=_chat_templates(folder, settings, config),
         adds_bos=bool(bos) and _begins_with_bos(backend, bos),
         max_position=_max_position(config),
     )
@@ -86,8 +87,9 @@ def _max_position(config: dict[str, Any]) -> int | None:
     return None
 
 
-def _chat_templates(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
-    """The newest place wins: chat_template.jinja, chat_template.json, tokenizer_config.json."""
+def _chat_templates(folder: Path, settings: dict[str, Any], config: dict[str, Any]) -> dict[str, str]:
+    """The newest place wins: chat_template.jinja, chat_template.json, tokenizer_config.json; then
+    ours, for families whose checkpoints bring code instead."""
     templates = _named_templates(settings.get("chat_template"))
     templates.update(_named_templates(_read_json(folder / "chat_template.json").get("chat_template")))
     path = folder / "chat_template.jinja"
@@ -96,6 +98,9 @@ def _chat_templates(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
             templates["default"] = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise BadModel(f"{path}: damaged: {error}") from error
+    ours = TEMPLATES_BY_MODEL_TYPE.get(str(config.get("model_type")))
+    if ours is not None:
+        templates.setdefault("default", ours)
     return templates
 
 

@@ -8,14 +8,17 @@ text; a result is `<tool_response>…</tool_response>` in a user message.
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from keepwarm.chat.conversation import tool_result_text
+from keepwarm.chat.conversation import one_call_a_message, tool_result_text
 from keepwarm.chat.messages import Message, Reasoning, Text, ToolResult, ToolSpec, ToolUse
 from keepwarm.chat.template import TemplateMessage
+
+_SHORT_ID_CHARACTERS = 9
 
 _PREAMBLE = """\
 You can call tools. These are described here, one JSON object a line:
@@ -37,6 +40,16 @@ class MessageForm:
     takes_system: bool
     takes_parts: bool
     """Content as [{"type": "text", "text": …}] instead of a string."""
+    arguments_as_text: bool = False
+    """A call's arguments as JSON text, which the template puts in as it is, instead of an object."""
+    takes_long_call_ids: bool = True
+    """False: ids of exactly nine letters and digits."""
+    takes_parallel_calls: bool = True
+    """False: several calls of one message become as many messages, each with its result."""
+    takes_text_after_results: bool = True
+    """False: what the user says beside results goes to the last of them."""
+    takes_text_beside_thoughts: bool = True
+    """False: in a message that calls, text goes behind the thoughts."""
 
 
 class MessageWriter:
@@ -66,7 +79,7 @@ class MessageWriter:
     def messages(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[TemplateMessage]:
         """All of them, in order."""
         written: list[TemplateMessage] = []
-        for index, message in enumerate(messages):
+        for index, message in self._numbered(messages):
             if message.role == "assistant":
                 written.append(self._assistant(index, message))
             elif message.role == "user":
@@ -81,15 +94,23 @@ class MessageWriter:
                 entry["content"] = [{"type": "text", "text": entry["content"]}]
         return written
 
-    def _assistant(self, index: int, message: Message) -> TemplateMessage:
+    def _numbered(self, messages: Sequence[Message]) -> Iterable[tuple[int | None, Message]]:
+        """Each with the number its place goes by; one that was split has none."""
+        if self._form.takes_parallel_calls:
+            return enumerate(messages)
+        return one_call_a_message(messages)
+
+    def _assistant(self, index: int | None, message: Message) -> TemplateMessage:
         uses = [part for part in message.parts if isinstance(part, ToolUse)]
         self._tool_names.update((use.id, use.name) for use in uses)
-        place = self._places.get(index)
+        place = self._places.get(index) if index is not None else None
         if not self._form.takes_tools:
             return {"role": "assistant", "content": place or self._text_with_calls(message)}
         entry: TemplateMessage = {"role": "assistant", "content": place or self._shield(message.text())}
         reasoning = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
         if reasoning and not place:
+            if uses and entry["content"] and not self._form.takes_text_beside_thoughts:
+                reasoning, entry["content"] = f"{reasoning}\n\n{message.text()}", ""
             entry["reasoning_content"] = entry["thinking"] = self._shield(reasoning)
         if uses:
             entry["tool_calls"] = [self._call(use) for use in uses]
@@ -98,8 +119,18 @@ class MessageWriter:
         return entry
 
     def _call(self, use: ToolUse) -> dict[str, Any]:
-        function = {"name": self._shield(use.name), "arguments": self._arguments(use)}
-        return {"id": self._shield(use.id), "type": "function", "function": function}
+        arguments = self._arguments(use)
+        function = {
+            "name": self._shield(use.name),
+            "arguments": _json(arguments) if self._form.arguments_as_text else arguments,
+        }
+        return {"id": self._call_id(use.id), "type": "function", "function": function}
+
+    def _call_id(self, given: str) -> str:
+        is_short = len(given) == _SHORT_ID_CHARACTERS and given.isascii() and given.isalnum()
+        if self._form.takes_long_call_ids or is_short:
+            return self._shield(given)
+        return hashlib.blake2b(given.encode()).hexdigest()[:_SHORT_ID_CHARACTERS]
 
     def _arguments(self, use: ToolUse) -> dict[str, Any]:
         """Templates walk over an object; what was none is kept as one's only value."""
@@ -122,6 +153,9 @@ class MessageWriter:
         text = self._shield("\n\n".join(texts))
         if self._form.takes_tools:
             entries = [self._result(result) for result in results]
+            if texts and entries and not self._form.takes_text_after_results:
+                entries[-1]["content"] += "\n\n" + text
+                return entries
             return [*entries, {"role": "user", "content": text}] if texts or not results else entries
         blocks = [
             f"<tool_response>\n{self._shield(tool_result_text(result))}\n</tool_response>"
@@ -132,7 +166,7 @@ class MessageWriter:
     def _result(self, result: ToolResult) -> TemplateMessage:
         return {
             "role": "tool",
-            "tool_call_id": self._shield(result.tool_use_id),
+            "tool_call_id": self._call_id(result.tool_use_id),
             "name": self._shield(self._tool_names.get(result.tool_use_id, "")),
             "content": self._shield(tool_result_text(result)),
         }

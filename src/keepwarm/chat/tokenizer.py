@@ -23,7 +23,7 @@ from keepwarm.core.ids import TokenIds, token_ids
 _ANCHOR = "\U0010fffe\ufdd0\U0010fffe"
 """Stands for "a control token was here"; non-characters, that no text for interchange holds."""
 
-_BRACKETS = frozenset("<>[]{}|")
+_BRACKETS = frozenset("<>[]{}|｜")
 
 
 def load_tokenizer(model_path: str) -> Tokenizer:

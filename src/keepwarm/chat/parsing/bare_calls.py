@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from keepwarm.chat.parsing.json_calls import read_json_calls
 from keepwarm.chat.parsing.marks import Marks
-from keepwarm.chat.parsing.markup import ReadBlock, Reading
+from keepwarm.chat.parsing.reading import ReadBlock, Reading
 from keepwarm.chat.parsing.source import Steps
 
 _FENCE = "```"

@@ -7,7 +7,6 @@ Source: NousResearch's Hermes function calling; the chat templates of Qwen 2.5 a
 
 from __future__ import annotations
 
-from keepwarm.chat.parsing.bare_calls import BARE_CALLS
 from keepwarm.chat.parsing.json_calls import read_json_calls
 from keepwarm.chat.parsing.marks import Marks
 from keepwarm.chat.parsing.markup import MarkupFormat, Reading
@@ -37,7 +36,7 @@ def read_stray(_reading: Reading) -> Steps[bool]:
 HERMES = MarkupFormat(
     name="hermes",
     blocks={OPEN: read_hermes_block, CLOSE: read_stray},
-    bare_blocks=BARE_CALLS,
     signs=(OPEN,),
+    other_signs=("<function=", "<arg_key>"),  # Qwen3-Coder's, GLM's
     control_texts=frozenset({OPEN, CLOSE}),
 )

@@ -13,7 +13,7 @@ from typing import Literal
 
 from keepwarm.chat.parsing.json_stream import JsonStream, JsonString, json_string_text
 from keepwarm.chat.parsing.marks import Marks
-from keepwarm.chat.parsing.markup import Reading
+from keepwarm.chat.parsing.reading import Reading
 from keepwarm.chat.parsing.sink import AnswerSink
 from keepwarm.chat.parsing.source import WHITE_SPACE, Source, Steps
 

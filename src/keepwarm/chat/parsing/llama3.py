@@ -7,7 +7,6 @@ Source: the prompt format of Llama 3.1 to 3.3.
 
 from __future__ import annotations
 
-from keepwarm.chat.parsing.bare_calls import BARE_CALLS
 from keepwarm.chat.parsing.json_calls import read_json_calls
 from keepwarm.chat.parsing.markup import MarkupFormat, Reading
 from keepwarm.chat.parsing.source import Steps
@@ -22,7 +21,6 @@ def _read_tagged(reading: Reading) -> Steps[bool]:
 LLAMA3 = MarkupFormat(
     name="llama3_json",
     blocks={_PYTHON_TAG: _read_tagged},
-    bare_blocks=BARE_CALLS,
     signs=("<|start_header_id|>", '"parameters"'),
     control_texts=frozenset({_PYTHON_TAG}),
 )

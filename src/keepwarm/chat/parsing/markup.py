@@ -6,31 +6,19 @@ between blocks, calls without their markup, and giving back what was no call are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from keepwarm.chat.events import Delta
-from keepwarm.chat.messages import ToolSpec
+from keepwarm.chat.parsing.bare_calls import BARE_CALLS
 from keepwarm.chat.parsing.marks import Marks
 from keepwarm.chat.parsing.parser import AnswerParser, ParsingContext
+from keepwarm.chat.parsing.reading import ReadBlock, Reading
 from keepwarm.chat.parsing.sink import AnswerSink
 from keepwarm.chat.parsing.source import Source, Steps
 from keepwarm.core.errors import InvariantBroken
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """One answer: its text, what was found in it, and the tools that were declared, by name."""
-
-    source: Source
-    sink: AnswerSink
-    tools: Mapping[str, ToolSpec]
-
-
-ReadBlock = Callable[[Reading], Steps[bool]]
-"""Reads what follows a mark that was taken. False: what was taken since `source.mark()`, at first the
-mark itself, was no call; it becomes text as it was written, and is counted as malformed. A reader
-marks anew after each call that it made, so that only what follows is given back."""
+__all__ = ["MarkupFormat", "MarkupParser", "ReadBlock", "Reading"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +29,18 @@ class MarkupFormat:
     blocks: Mapping[str, ReadBlock]
     """By the mark that opens them."""
     signs: tuple[str, ...]
-    """A template that holds all of these speaks this markup."""
+    """A template that holds all of these speaks this markup,"""
+    other_signs: tuple[str, ...] = ()
+    """unless it holds one of these, which are signs of another that shares some."""
     control_texts: frozenset[str] = frozenset()
     frames_text: bool = False
     bare_blocks: Mapping[str, ReadBlock] = field(default_factory=dict)
-    """Marks that count only where nothing but white space stands before them on their line. What
-    turns out to be no call is text, and not counted."""
+    """Marks that count only where nothing but white space stands before them on their line, besides
+    JSON, which does in every format. What turns out to be no call is text, and not counted."""
 
     def fits(self, template: str) -> bool:
-        return all(sign in template for sign in self.signs)
+        is_other = any(sign in template for sign in self.other_signs)
+        return not is_other and all(sign in template for sign in self.signs)
 
     def parser(self, context: ParsingContext) -> AnswerParser:
         return MarkupParser(self, context)
@@ -87,7 +78,8 @@ class MarkupParser:
 def read_answer(reading: Reading, markup: MarkupFormat) -> Steps[None]:
     """The whole of an answer."""
     source, sink = reading.source, reading.sink
-    marks = Marks((*markup.blocks, *markup.bare_blocks))
+    bare_blocks = {**BARE_CALLS, **markup.bare_blocks}
+    marks = Marks((*markup.blocks, *bare_blocks))
     while mark := (yield from source.pass_until(marks, sink.text)):
         source.mark()
         source.take(len(mark))
@@ -95,7 +87,7 @@ def read_answer(reading: Reading, markup: MarkupFormat) -> Steps[None]:
             if not (yield from markup.blocks[mark](reading)):
                 sink.malformed()
                 sink.text(source.since_mark())
-        elif not sink.line_is_blank or not (yield from markup.bare_blocks[mark](reading)):
+        elif not sink.line_is_blank or not (yield from bare_blocks[mark](reading)):
             sink.text(source.since_mark())
         source.unmark()
     sink.finish()

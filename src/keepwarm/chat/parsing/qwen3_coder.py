@@ -7,7 +7,6 @@ Source: the chat template and tool parser of Qwen3-Coder.
 
 from __future__ import annotations
 
-from keepwarm.chat.parsing.bare_calls import BARE_CALLS
 from keepwarm.chat.parsing.hermes import CLOSE, OPEN, read_hermes_block, read_stray
 from keepwarm.chat.parsing.marks import Marks
 from keepwarm.chat.parsing.markup import MarkupFormat, Reading
@@ -107,7 +106,6 @@ def _read_name(reading: Reading) -> Steps[str]:
 QWEN3_CODER = MarkupFormat(
     name="qwen3_coder",
     blocks={OPEN: _read_block, CLOSE: read_stray, _FUNCTION: _read_bare_function},
-    bare_blocks=BARE_CALLS,
     signs=(_FUNCTION, _PARAMETER),
     control_texts=frozenset({OPEN, CLOSE}),
 )

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from keepwarm.chat.parsing.deepseek_v3 import DEEPSEEK_V3
+from keepwarm.chat.parsing.dsml import DSML
+from keepwarm.chat.parsing.gemma import FUNCTION_GEMMA, GEMMA4
+from keepwarm.chat.parsing.gemma3 import GEMMA3
+from keepwarm.chat.parsing.glm import GLM
+from keepwarm.chat.parsing.harmony import HARMONY
 from keepwarm.chat.parsing.hermes import HERMES
 from keepwarm.chat.parsing.llama3 import LLAMA3
+from keepwarm.chat.parsing.mistral import MISTRAL
 from keepwarm.chat.parsing.parser import ToolFormat
 from keepwarm.chat.parsing.qwen3_coder import QWEN3_CODER
 from keepwarm.core.errors import BadSetting
 
-TOOL_FORMATS: tuple[ToolFormat, ...] = (QWEN3_CODER, HERMES, LLAMA3)
-"""In the order in which templates are asked: what is special before what many templates hold."""
+TOOL_FORMATS: tuple[ToolFormat, ...] = (
+    HERMES,
+    QWEN3_CODER,
+    LLAMA3,
+    DSML,
+    DEEPSEEK_V3,
+    MISTRAL,
+    GLM,
+    GEMMA3,
+    GEMMA4,
+    FUNCTION_GEMMA,
+    HARMONY,
+)
+"""No template fits two of them."""
 
 AUTO, NONE = "auto", "none"
 

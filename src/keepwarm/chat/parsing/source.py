@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
+from keepwarm.chat.parsing.held_space import WHITE_SPACE
 from keepwarm.chat.parsing.marks import Marks
+
+__all__ = ["WHITE_SPACE", "Source", "Steps"]
 
 _Result = TypeVar("_Result")
 Steps = Generator[None, None, _Result]
 """A reader's work: `result = yield from …`."""
-
-WHITE_SPACE = " \t\r\n"
 
 
 class Source:
