@@ -61,7 +61,7 @@ READ = ToolSpec(
     },
 )
 TOOLS = (WEATHER, READ)
-MAX_TOKENS = 800
+MAX_TOKENS = 4000
 
 
 def check(name: str, arguments: Any) -> None:

@@ -1,6 +1,6 @@
 """How each tool format writes a call, as parts of a structural tag.
 
-A format that is not here is forced to the Hermes form, which every parser reads.
+A format whose notation cannot be written so is forced to bare JSON, which every parser reads.
 
 Source: xgrammar's structural tags; the chat templates of the families.
 """
@@ -86,6 +86,7 @@ _QWEN3_CODER = CallMarkup(
     style="qwen_xml",
     between="\n",
 )
+_BARE = CallMarkup(begin=_json_call("", "arguments"), end="}", between="\n")
 _LLAMA3 = CallMarkup(begin=_json_call("", "parameters"), end="}", between="; ")
 _MISTRAL = CallMarkup(begin=lambda name: f"[TOOL_CALLS]{name}[ARGS]", end="")
 _MISTRAL_LIST = CallMarkup(
@@ -107,7 +108,7 @@ _DEEPSEEK_R1 = CallMarkup(
 _GLM = CallMarkup(
     begin=lambda name: f"<tool_call>{name}\n", end="</tool_call>", style="glm_xml", between="\n"
 )
-_GEMMA = CallMarkup(begin=lambda name: f"<|tool_call>call:{name}", end="<tool_call|>", style="gemma")
+_GEMMA4 = CallMarkup(begin=lambda name: f"<|tool_call>call:{name}", end="<tool_call|>", style="gemma")
 HARMONY = CallMarkup(
     begin=lambda name: f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>",
     end="",
@@ -140,9 +141,11 @@ def call_markup(tool_format: str, template: str) -> CallMarkup:
             return _dsml("function_calls" if "function_calls" in template else "tool_calls")
         case "glm":
             return _GLM
-        case "gemma":
-            return _GEMMA
+        case "gemma4":
+            return _GEMMA4
         case "harmony":
             return HARMONY
-        case _:
+        case "hermes" | "gemma3":
             return _HERMES
+        case _:
+            return _BARE

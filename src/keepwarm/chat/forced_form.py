@@ -80,6 +80,8 @@ class ForcedForms:
         """What stands before the answer: the rest of a thought, or a whole one unless it is unwanted."""
         if self._speaks_harmony:
             begin, end = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant"
+            if wanted is False:
+                return None
             return _optional(tag(begin, {"type": "any_text"}, end))
         marks = self._markup.reasoning
         gap = {"type": "regex", "pattern": f"\\n{{0,{MAX_LINE_BREAKS}}}"}
