@@ -32,27 +32,23 @@ def load_model_words(model_path: str, *, tool_format: str = AUTO) -> ModelWords:
     Raises `BadModel`, `BadSetting`.
     """
     tokenizer = load_tokenizer(model_path)
-    template = "\n".join(tokenizer.chat_templates.values())
-    markup = markup_of(template, tool_format=tool_format)
+    markup = markup_of(_templates(tokenizer), tool_format=tool_format)
     chosen_by = "the chat template" if tool_format == AUTO else "--tool-format"
     logger.info(
         "tool calls are read as %s (by %s), thoughts between %s and %s",
         *(markup.name, chosen_by, markup.reasoning.open, markup.reasoning.close),
     )
-    forms = ForcedForms(markup, template=template, control_id=tokenizer.control_id)
-    return ModelWords(tokenizer, ChatRenderer(tokenizer, now=datetime.now()), markup, forms)
+    return ModelWords(tokenizer, ChatRenderer(tokenizer, now=datetime.now()), markup)
 
 
 class ModelWords:
     """`Words` over `ChatRenderer`."""
 
-    def __init__(
-        self, tokenizer: Tokenizer, renderer: ChatRenderer, markup: AnswerMarkup, forms: ForcedForms
-    ) -> None:
+    def __init__(self, tokenizer: Tokenizer, renderer: ChatRenderer, markup: AnswerMarkup) -> None:
         self._tokenizer = tokenizer
         self._renderer = renderer
         self._markup = markup
-        self._forms = forms
+        self._forms = ForcedForms(markup, template=_templates(tokenizer), control_id=tokenizer.control_id)
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:
@@ -143,6 +139,11 @@ class ModelTurnWords:
         tokens = self._decoder.replay_tokens()
         if tokens:
             self._renderer.remember(self._tenant, self._prompt, parts, tokens)
+
+
+def _templates(tokenizer: Tokenizer) -> str:
+    """All that the checkpoint has, which may be one for chats and one for tools."""
+    return "\n".join(tokenizer.chat_templates.values())
 
 
 def _says_something(delta: Delta) -> bool:
