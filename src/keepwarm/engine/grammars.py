@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from keepwarm.core.errors import BadRequest
 from keepwarm.core.grammar import Grammar, Vocabulary
+from keepwarm.engine.memory import usable_cores
 
 if TYPE_CHECKING:
     from xgrammar import CompiledGrammar
@@ -87,7 +88,11 @@ class Grammars:
             raise BadRequest(
                 f"tool_choice and response_format cannot be enforced here: {error}; install xgrammar"
             ) from error
-        return GrammarCompiler(self._load_vocabulary(), vocab_size=self._vocab_size)
+        return GrammarCompiler(
+            self._load_vocabulary(),
+            vocab_size=self._vocab_size,
+            num_threads=max(1, usable_cores() // 2),  # the others go on computing steps
+        )
 
 
 def _size_bytes(job: Future[CompiledGrammar]) -> int:
