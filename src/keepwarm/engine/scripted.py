@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from keepwarm.core.errors import InvariantBroken
-from keepwarm.core.ids import BlockId, BlockIds, Slot, TokenIds, token_ids
+from keepwarm.core.grammar import Grammar
+from keepwarm.core.ids import BlockId, BlockIds, RequestId, Slot, TokenIds, token_ids
 from keepwarm.core.sampling import TokenLogprobs
 from keepwarm.core.step import (
     BlockChange,
@@ -103,6 +104,9 @@ class ScriptedExecutor:
     _digests: npt.NDArray[np.int64] = field(init=False)
     """What each place of each block holds, (num_blocks * block_size,)."""
     _digester: Digester = field(init=False, default_factory=Digester)
+    grammars: dict[RequestId, Grammar] = field(init=False, default_factory=dict)
+    """What each running sequence was told to keep to. Nothing here enforces it: whether the made-up
+    tokens satisfy it is their maker's business."""
     _sequences: dict[Slot, _Sequence] = field(init=False, default_factory=dict)
     _results: deque[StepResult] = field(init=False, default_factory=deque)
     _last_step: int = field(init=False, default=0)
@@ -110,6 +114,10 @@ class ScriptedExecutor:
     def __post_init__(self) -> None:
         num_places = self.limits.num_blocks * self.limits.layout.block_size
         self._digests = np.full(num_places, _NOT_COMPUTED, dtype=np.int64)
+
+    def prepare(self, grammar: Grammar) -> bool:
+        """Any grammar will do."""
+        return True
 
     def submit(self, plan: StepPlan) -> StepId:
         """Computes at once; the result waits to be collected."""
@@ -120,7 +128,7 @@ class ScriptedExecutor:
         self._last_step = plan.step_id
         started_at = time.monotonic()
         for slot in plan.ended:
-            del self._sequences[slot]
+            self.grammars.pop(self._sequences.pop(slot).request_id, None)
         for start in plan.starts:
             self._start(start)
         for change in plan.changes:
@@ -146,6 +154,8 @@ class ScriptedExecutor:
         prompt = start.tokens[: start.num_prompt_tokens]
         answer = None if self.answer_to is None else self.answer_to(prompt)
         self._sequences[start.slot] = _Sequence(start, self.limits, answer)
+        if start.grammar is not None:
+            self.grammars[start.request_id] = start.grammar
 
     def _change(self, change: BlockChange) -> None:
         self._sequences[change.slot].set_block(change.index, change.block)

@@ -6,6 +6,7 @@ Applies what a plan changes and refuses a plan that cannot be right. Knows no te
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from keepwarm.core.errors import InvariantBroken
 from keepwarm.core.ids import BlockId, BlockIds, RequestId, Slot
 from keepwarm.core.sampling import Sampling
 from keepwarm.core.step import BlockChange, ExecutorLimits, SequenceStart, SequenceWork, StepPlan
+
+if TYPE_CHECKING:
+    from keepwarm.engine.grammar_compiler import TokenMatcher
 
 Run = tuple[int, int]
 """Blocks whose ids follow each other: (first index of the table, number of blocks)."""
@@ -26,6 +30,8 @@ class SequenceState:
         self.request_id: RequestId = start.request_id
         self.sampling: Sampling = start.sampling
         self.seed = seed
+        self.matcher: TokenMatcher | None = None
+        """Its place in its grammar, where it has one."""
         self.num_known = len(start.tokens)
         self.num_computed: int | None = None
         """None until the first work says what was cached."""

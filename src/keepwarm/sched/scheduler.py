@@ -17,6 +17,7 @@ import numpy as np
 
 from keepwarm.cache.prefix import Holding, PrefixCache
 from keepwarm.core.errors import (
+    BadRequest,
     BadSetting,
     ContextTooLong,
     EngineLost,
@@ -30,6 +31,7 @@ from keepwarm.core.rank_messages import Admitted, Ended, EndReason, RankStats, S
 from keepwarm.core.step import (
     BlockChange,
     ExecutorLimits,
+    GrammarEnd,
     SequenceOutput,
     SequenceStart,
     SequenceWork,
@@ -104,6 +106,7 @@ class Scheduler:
             self._end(new, "failed", ContextTooLong(tokens=tokens, limit=limit))
             return
         self._totals["prompt_tokens"] += new.num_prompt
+        self._totals["constrained_turns"] += new.grammar is not None
         self._waiting.append(new)
 
     def abort(self, request_id: RequestId) -> None:
@@ -303,6 +306,7 @@ class Scheduler:
                 num_prompt_tokens=turn.num_prompt,
                 blocks=holding.blocks.copy(),  # ours changes when a block is replaced
                 sampling=turn.sampling,
+                grammar=turn.grammar,
             )
         )
         if not turn.was_admitted:
@@ -370,6 +374,18 @@ class Scheduler:
             self._events.append(Tokens(request_id=turn.request_id, tokens=tuple(kept), logprobs=logprobs))
         if reason is not None:
             self._end(turn, reason)
+        elif output.grammar_end is not None:
+            self._end_by_grammar(turn, output.grammar_end)
+
+    def _end_by_grammar(self, turn: Turn, end: GrammarEnd) -> None:
+        if end == "complete":
+            self._end(turn, "stop")
+            return
+        field = (turn.grammar and turn.grammar.field) or "grammar"
+        why = (
+            f"{field}: after {len(turn.output)} tokens no token of this model can continue the form it forces"
+        )
+        self._end(turn, "failed", BadRequest(why))
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -432,6 +448,7 @@ class Scheduler:
             blocks_held=occupancy.held,
             blocks_cached=occupancy.cached,
             blocks_empty=occupancy.empty,
+            constrained_turns_total=totals["constrained_turns"],
         )
 
     def check_integrity(self) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from keepwarm.cache.prefix import Holding
+from keepwarm.core.grammar import Grammar
 from keepwarm.core.hashing import BlockHasher, BlockNames
 from keepwarm.core.ids import BlockHash, RequestId, Slot, TokenIds
 from keepwarm.core.rank_messages import Submit
@@ -33,6 +34,7 @@ class Turn:
     stop_tokens: frozenset[int]
     max_output_tokens: int
     uses_cache: bool
+    grammar: Grammar | None = None
 
     output: list[int] = field(default_factory=list)
     num_computed: int = 0
@@ -57,6 +59,7 @@ class Turn:
             stop_tokens=frozenset(message.stop_tokens),
             max_output_tokens=message.max_output_tokens,
             uses_cache=uses_cache,
+            grammar=message.grammar,
         )
 
     @property
