@@ -346,6 +346,35 @@ async def test_a_closed_replica_ends_the_work_of_its_turns(tmp_path: Path) -> No
             await teller.closed.wait()
 
 
+async def test_a_replica_closed_while_it_connects_keeps_no_connection(tmp_path: Path) -> None:
+    async with wire(tmp_path / "s") as both:
+        answer = both.replica.chat(REQUEST)
+        asking = asyncio.create_task(_next(answer))
+        await asyncio.sleep(0)
+        both.replica.close()
+        with pytest.raises(ReplicaLost):
+            await asking
+        answer.close()
+        await both.until_nobody_is_connected()
+
+
+async def test_a_request_of_megabytes_arrives_whole_while_others_are_answered(tmp_path: Path) -> None:
+    message = Message(role="user", parts=(Text(text="word " * 2_000_000),))
+    large = msgspec.structs.replace(REQUEST, chat=Chat(messages=(message,)))
+    async with wire(tmp_path / "s") as both:
+        quick, teller = await begun(both, 1)
+        slow = both.replica.chat(large)
+        assert await slow.next(0) == ()
+        teller.say(*said("Hello"))
+        assert await rest_of(quick) == said("Hello")
+        other = await both.behind.next_answer()
+        assert other.request == large
+        other.say(*said("I have read it."))
+        assert await rest_of(slow) == said("I have read it.")
+        slow.close()
+        quick.close()
+
+
 async def test_a_backend_that_shuts_down_ends_the_channel_after_its_turns(tmp_path: Path) -> None:
     async with wire(tmp_path / "s") as both:
         answer, teller = await begun(both, 1)

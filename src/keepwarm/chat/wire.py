@@ -111,7 +111,8 @@ class FrameReader(Generic[Message]):
                 raise InvariantBroken(f"frame of {length} bytes between gateway and backend")
             if len(self._buffer) < end + length:
                 break
-            raw = bytes(self._buffer[end : end + length])
+            with memoryview(self._buffer) as view:
+                raw = bytes(view[end : end + length])
             start, end = end + length, end + length + _LENGTH_BYTES
             yield self._decoded(raw)
         del self._buffer[:start]

@@ -41,10 +41,18 @@ class EventChannel(asyncio.Protocol):
         self._frames = said_reader()
         self._pieces: list[bytes] = []
         self._listeners: dict[int, TurnListener] = {}
-        self.is_lost = False
+        self._lost: ReplicaLost | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """No turn can begin or go on."""
+        return self._lost is not None
 
     def ask(self, number: int, asked: bytes, listener: TurnListener) -> None:
         """Begin a turn. `asked` is its `Ask` as bytes; its number is new on this channel."""
+        if self._lost is not None:
+            listener.lose(self._lost)
+            return
         self._listeners[number] = listener
         self._send(asked)
 
@@ -74,12 +82,12 @@ class EventChannel(asyncio.Protocol):
     def _lose(self, why: str) -> None:
         if self.is_lost:
             return
-        self.is_lost = True
+        self._lost = ReplicaLost(why)
         if self._transport is not None:
             self._transport.abort()
         listeners, self._listeners = self._listeners, {}
         for listener in listeners.values():
-            listener.lose(ReplicaLost(why))
+            listener.lose(self._lost)
 
     def _dispatch(self, piece: bytes) -> None:
         """Raises `InvariantBroken`."""

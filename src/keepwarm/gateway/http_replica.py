@@ -67,7 +67,10 @@ class HttpReplica:
     def close(self) -> None:
         """Turns that are open are lost; the next one opens another channel."""
         if self._connecting is not None:
-            self._connecting.cancel()
+            self._connecting.add_done_callback(lambda _: self._close_channel())
+        self._close_channel()
+
+    def _close_channel(self) -> None:
         if self._channel is not None:
             self._channel.close()
 
