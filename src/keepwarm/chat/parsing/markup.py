@@ -88,6 +88,7 @@ def read_answer(reading: Reading, markup: MarkupFormat) -> Steps[None]:
                 sink.malformed()
                 sink.text(source.since_mark())
         elif not sink.line_is_blank or not (yield from bare_blocks[mark](reading)):
-            sink.text(source.since_mark())
+            source.put_back()  # what follows it may be markup after all
+            sink.text(source.take(len(mark)))
         source.unmark()
     sink.finish()

@@ -59,6 +59,12 @@ class Source:
             self._taken.append(taken)
         return taken
 
+    def untake(self, text: str) -> None:
+        """This, the last that was taken, is pending again."""
+        self.pending = text + self.pending
+        if self._taken is not None:
+            self._taken = ["".join(self._taken).removesuffix(text)]
+
     def more(self) -> Steps[bool]:
         """Waits for text beyond what is pending; False: there is none."""
         num_known = len(self.pending)
@@ -103,11 +109,13 @@ class Source:
 
     def read_until(self, marks: Marks, *, limit: int) -> Steps[tuple[str, str]]:
         """What stands before the next mark, and the mark, which is not taken. The mark is "" where
-        none comes within about `limit` characters."""
-        read: list[str] = []
+        none comes within `limit` characters, which are taken then, or before the end."""
+        read = ""
         while True:
             num_before, mark = marks.split(self.pending, is_last=self.has_ended)
-            read.append(self.take(num_before))
-            if mark or self.has_ended or sum(map(len, read)) > limit:
-                return "".join(read), mark
+            if len(read) + num_before > limit:
+                return read + self.take(limit - len(read)), ""
+            read += self.take(num_before)
+            if mark or self.has_ended:
+                return read, mark
             yield from self.more()
