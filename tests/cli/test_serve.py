@@ -56,6 +56,16 @@ def test_the_log_shows_key_cache_and_environment_for_people(server: Serving) -> 
     assert "too small for Claude Code" in log
 
 
+def test_polls_and_the_http_servers_own_starts_are_not_logged(tmp_path: Path) -> None:
+    with serving(tmp_path, "--log-level", "debug") as server:
+        assert ask(server.url, server.ready["key"]).status_code == 200
+
+    log = server.log.read_text()
+    assert "keepwarm.gateway.requests" in log
+    for chatty in ("httpx", "httpcore", "uvicorn", "/ready"):
+        assert chatty not in log
+
+
 def test_keys_are_stored_hashed_for_their_owner_only(server: Serving) -> None:
     keys = data_dir(server) / "keys.json"
 
@@ -182,6 +192,16 @@ def test_the_environment_sets_what_flags_do_not(tmp_path: Path) -> None:
     ) as server:
         assert server.ready["model"] == "named"
         assert server.ready["max_context_tokens"] == 2048
+
+
+def test_names_are_the_settings(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-default-aliases", "--alias", "gpt-*", "--no-strip-attribution") as server:
+        key = {"x-api-key": server.ready["key"]}
+        statuses = {
+            model: httpx.get(f"{server.url}/v1/models/{model}", headers=key).status_code
+            for model in ("scripted", "gpt-9", "haiku", "default")
+        }
+    assert statuses == {"scripted": 200, "gpt-9": 200, "haiku": 404, "default": 404}
 
 
 def test_the_backend_ends_when_its_parent_is_killed(tmp_path: Path) -> None:

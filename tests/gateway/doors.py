@@ -17,20 +17,26 @@ from keepwarm.core.ids import TenantId
 from keepwarm.core.principal import Principal
 from keepwarm.gateway.app import Gateway, build_app
 from keepwarm.gateway.directory import StaticDirectory
+from keepwarm.gateway.ports import Replica
 from keepwarm.gateway.server import GatewayServer
 from keepwarm.gateway.settings import GatewaySettings
 from tests.gateway.scripted_replica import ScriptedReplica
 
 KEY = "ik_live_right"
+SECOND_KEY = "ik_live_second"
 OTHER_KEY = "ik_live_other"
 LIMIT_S = 10.0
 """Nothing a test waits for takes longer."""
 
-_OWNERS = {KEY: ("default", "key_1"), OTHER_KEY: ("other", "key_2")}
+_OWNERS = {
+    KEY: ("default", "key_1"),
+    SECOND_KEY: ("default", "key_3"),
+    OTHER_KEY: ("other", "key_2"),
+}
 
 
 class KnownKeys:
-    """A `KeyVerifier` that knows two keys of two owners."""
+    """A `KeyVerifier` that knows three keys of two owners."""
 
     async def verify(self, secret: str) -> Principal | None:
         if secret not in _OWNERS:
@@ -39,7 +45,7 @@ class KnownKeys:
         return Principal(tenant=TenantId(tenant), key_id=key_id)
 
 
-def gateway(replica: ScriptedReplica, **settings: Any) -> Gateway:
+def gateway(replica: Replica, **settings: Any) -> Gateway:
     return build_app(
         GatewaySettings(model_name="smol", **settings),
         keys=KnownKeys(),
@@ -78,7 +84,7 @@ class Door:
 
 
 @contextlib.asynccontextmanager
-async def on_loopback(replica: ScriptedReplica, **settings: Any) -> AsyncIterator[Door]:
+async def on_loopback(replica: Replica, **settings: Any) -> AsyncIterator[Door]:
     """A gateway that serves while the block runs."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = GatewayServer(gateway(replica, **({"drain_s": 1.0} | settings)))

@@ -25,11 +25,18 @@ class ScriptedAnswer:
         self._events: list[ChatEvent] = []
         self._error: KeepwarmError | None = None
         self._news = asyncio.Event()
+        self._waited = asyncio.Event()
 
     def say(self, *events: ChatEvent) -> None:
         """Give these events to the reader."""
         self._events.extend(events)
         self._news.set()
+
+    async def waited(self) -> None:
+        """Return once the reader has waited in vain."""
+        self._waited.clear()
+        async with asyncio.timeout(10):
+            await self._waited.wait()
 
     def break_off(self) -> None:
         """The replica dies."""
@@ -43,6 +50,7 @@ class ScriptedAnswer:
                 async with asyncio.timeout(wait_s):
                     await self._news.wait()
             except TimeoutError:
+                self._waited.set()
                 return ()
         if self.closed.is_set():
             raise AnswerClosed

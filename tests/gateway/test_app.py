@@ -58,6 +58,7 @@ async def test_one_valid_key_lets_in(path: str, headers: dict[str, str], status:
         response = await client.post(path, json=BODY, headers=headers)
     assert response.status_code == status
     if status == 401:
+        assert response.headers["x-should-retry"] == "false"  # or Claude Code tries ten times
         error = response.json()["error"]
         assert error["type"] == ("authentication_error" if path == MESSAGES else "invalid_request_error")
 
@@ -147,7 +148,7 @@ async def test_an_unknown_model_is_a_404_that_names_the_served_ones(model: str) 
     assert theirs.json()["error"]["type"] == "not_found_error"
     assert ours.json()["error"]["code"] == "model_not_found"
     assert model in theirs.json()["error"]["message"]
-    assert "served: smol, default" in theirs.json()["error"]["message"]
+    assert "served: smol, default, haiku" in theirs.json()["error"]["message"]
 
 
 @DIALECTS
@@ -194,27 +195,31 @@ async def test_routes_that_are_not_there_are_answered_in_json() -> None:
         slashed = await client.post(MESSAGES + "/", json=BODY)
         head = await client.head("/api/hello")
         front = await client.head("/")
+        broken = await client.get("/v1/models/a%0Ab", headers={"anthropic-version": "2023-06-01"})
         client.headers.pop("x-api-key")
         ours = await client.get("/v1/nothing")
-    assert [r.status_code for r in (theirs, ours, wrong_method, slashed, head)] == [404] * 5
+    assert [r.status_code for r in (theirs, ours, wrong_method, slashed, head, broken)] == [404] * 6
     assert theirs.json()["error"]["type"] == "not_found_error"
     assert ours.json()["error"]["code"] == "not_found"
     assert "POST /v1/messages is" in wrong_method.json()["error"]["message"]
+    assert broken.json()["error"]["type"] == "not_found_error"
     assert front.status_code == 200
 
 
 # Models, health, metrics, log
 
 
-async def test_the_served_name_and_default_are_listed_with_the_context() -> None:
+async def test_the_served_name_is_listed_first_and_every_name_has_the_context() -> None:
     replica = ScriptedReplica()
     async with without_socket(replica) as client:
         listed = (await client.get("/v1/models?limit=1000")).json()
         replica.not_ready = NotReady("loading")
         unready = (await client.get("/v1/models")).json()
-    assert [model["id"] for model in listed["data"]] == ["smol", "default"]
+    names = [model["id"] for model in listed["data"]]
+    assert names == ["smol", "claude-smol", "default", "haiku", "sonnet", "opus"]
+    assert {model["display_name"] for model in listed["data"]} == {"smol"}
     assert {model["max_input_tokens"] for model in listed["data"]} == {8192}
-    assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("smol", "default", False)
+    assert (listed["first_id"], listed["last_id"], listed["has_more"]) == ("smol", "opus", False)
     assert "max_input_tokens" not in unready["data"][0]
 
 
@@ -233,16 +238,18 @@ async def test_health_is_life_and_readiness_is_the_replicas() -> None:
 async def test_metrics_count_requests_tokens_and_unserved_fields() -> None:
     replica = ScriptedReplica(script)
     async with without_socket(replica) as client:
-        await client.post(MESSAGES, json=BODY | {"brand_new": 1, "thinking": {"type": "adaptive"}})
+        await client.post(
+            MESSAGES, json=BODY | {"model": "claude-x", "brand_new": 1, "thinking": {"type": "adaptive"}}
+        )
         await client.post(MESSAGES, json=BODY | {"model": "gpt-9"})
         for number in range(150):
             await client.post(CHAT, json=BODY | {f"made_up_{number}": 1, "model": "gpt-9"})
         text = (await client.get("/metrics")).text
-    assert 'keepwarm_gateway_requests_total{outcome="ok",route="/v1/messages"} 1.0' in text
-    assert 'keepwarm_gateway_requests_total{outcome="not_found",route="/v1/messages"} 1.0' in text
-    assert 'keepwarm_gateway_tokens_total{kind="cached"} 80.0' in text
-    assert 'keepwarm_gateway_tokens_total{kind="uncached"} 20.0' in text
-    assert 'keepwarm_gateway_tokens_total{kind="output"} 5.0' in text
+    assert 'keepwarm_gateway_requests_total{model="smol",outcome="ok",route="/v1/messages"} 1.0' in text
+    assert 'keepwarm_gateway_requests_total{model="",outcome="not_found",route="/v1/messages"} 1.0' in text
+    assert 'keepwarm_gateway_tokens_total{kind="cached",model="smol"} 80.0' in text
+    assert 'keepwarm_gateway_tokens_total{kind="uncached",model="smol"} 20.0' in text
+    assert 'keepwarm_gateway_tokens_total{kind="output",model="smol"} 5.0' in text
     assert 'keepwarm_gateway_first_token_seconds_count{route="/v1/messages"} 1.0' in text
     assert 'keepwarm_gateway_unserved_fields_total{dialect="anthropic",field="brand_new"} 1.0' in text
     assert 'field="other"} 51.0' in text

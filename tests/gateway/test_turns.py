@@ -111,7 +111,7 @@ async def test_both_sdks_list_and_find_models() -> None:
         async with door.openai() as ours:
             same = [model.id async for model in ours.models.list()]
             assert (await ours.models.retrieve("default")).object == "model"
-    assert listed == same == ["smol", "default"]
+    assert listed == same == ["smol", "claude-smol", "default", "haiku", "sonnet", "opus"]
     assert found.max_input_tokens == 8192
     assert found.created_at.year > 2000
 

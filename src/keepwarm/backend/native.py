@@ -25,7 +25,7 @@ from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest, ReplicaDescription
 from keepwarm.contract.backend import Backend
 from keepwarm.core.errors import BadRequest, ContextTooLong, NotReady
-from keepwarm.core.hashing import BlockHasher, join_hashes, root_hash
+from keepwarm.core.hashing import BlockHasher, root_hash
 from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.rank_messages import Ready, Submit
 
@@ -139,11 +139,11 @@ class NativeBackend(Backend):
             raise ContextTooLong(tokens=num_tokens, limit=min(context_tokens, num_tokens - 1))
         limit = OutputLimit.within(context_tokens - num_tokens, asked_tokens=request.max_output_tokens)
         root = root_hash(self._naming.key, request.tenant, self._naming.model_identity)
-        hashes = BlockHasher(key=self._naming.key, block_size=ready.block_size).extend(root, tokens)
+        hasher = BlockHasher(key=self._naming.key, block_size=ready.block_size)
         submit = Submit(
             request_id=request.request_id,
             tokens=tokens.tobytes(),
-            block_hashes=join_hashes(hashes),
+            block_hashes=turn_words.block_names(hasher, root),
             root=root,
             max_output_tokens=limit.tokens,
             stop_tokens=words.stop_tokens,

@@ -6,7 +6,8 @@ torch is imported only when the settings ask for it.
 from __future__ import annotations
 
 from keepwarm.backend.rank_engine import RankEngine
-from keepwarm.backend.scripted_limits import scripted_limits
+from keepwarm.backend.script import read_script
+from keepwarm.backend.scripted_limits import DEFAULT_CONTEXT_TOKENS, scripted_limits
 from keepwarm.backend.settings import BackendSettings
 from keepwarm.core.hashing import BlockHasher
 from keepwarm.core.rank_messages import Ready
@@ -40,7 +41,7 @@ def build_rank(settings: BackendSettings, *, hash_key: bytes) -> tuple[RankEngin
 
 def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
     if settings.engine == "scripted":
-        return ScriptedExecutor(limits=scripted_limits(settings), verify=False), "scripted: no model"
+        return _build_scripted_executor(settings)
     from keepwarm.engine.settings import EngineSettings
     from keepwarm.engine.torch_executor import build_torch_executor
 
@@ -57,3 +58,21 @@ def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
             num_threads=settings.num_threads,
         )
     )
+
+
+def _build_scripted_executor(settings: BackendSettings) -> tuple[Executor, str]:
+    if settings.script_path is None:
+        return ScriptedExecutor(limits=scripted_limits(settings), verify=False), "scripted: no model"
+    from keepwarm.backend.scripted_answers import ScriptedAnswers
+    from keepwarm.chat.tokenizer import load_tokenizer
+
+    tokenizer = load_tokenizer(settings.model_path)
+    script = read_script(settings.script_path)
+    limits = scripted_limits(
+        settings,
+        vocab_size=tokenizer.vocab_size,
+        default_context_tokens=tokenizer.max_position or DEFAULT_CONTEXT_TOKENS,
+    )
+    answers = ScriptedAnswers(script, tokenizer)
+    executor = ScriptedExecutor(limits=limits, verify=False, answer_to=answers.answer_to)
+    return executor, f"scripted: {len(script.answers)} answers"

@@ -46,6 +46,7 @@ def run_backend(settings: BackendSettings | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # that it starts and stops, we say ourselves
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings or read_settings(sys.stdin.buffer)))
@@ -74,7 +75,7 @@ def build_native_backend(settings: BackendSettings) -> NativeBackend:
 
 
 def _load_words(settings: BackendSettings) -> Words:
-    if settings.engine == "scripted":
+    if settings.engine == "scripted" and settings.script_path is None:
         from keepwarm.backend.scripted_words import ByteWords
 
         return ByteWords()

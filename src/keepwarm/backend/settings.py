@@ -41,7 +41,9 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tool_format: str = "auto"
     """The markup that tool calls are read in; auto: by the chat template, none: calls stay text."""
     engine: Literal["torch", "scripted"] = "torch"
-    """scripted: no model, made-up tokens; for tests of everything around the engine."""
+    """scripted: no weights; the answers are those of `script_path`, or made-up tokens without one."""
+    script_path: str | None = None
+    """What the scripted engine says, in the words of the model at `model_path`."""
     engine_silence_limit_s: float = 120.0
     """A rank that says nothing for this long, heartbeats included, is taken for hung and killed."""
     engine_start_limit_s: float = 3600.0

@@ -11,6 +11,7 @@ The header in a history may differ from the one that invites an answer (a templa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from keepwarm.chat.call_form import learn_call_form
 from keepwarm.chat.control_text import ControlTokens
@@ -19,7 +20,12 @@ from keepwarm.chat.template_messages import MessageForm
 from keepwarm.core.errors import BadModel, BadRequest
 
 _ASKED, _ANSWERED, _ASKED_MORE = "qqfirstqq", "qqanswerqq", "qqsecondqq"
+_THOUGHT = "qqthoughtqq"
 _CALL_ID = "qqcallid9"  # of nine letters and digits: some take no other
+
+Thoughts = Literal["as_shown", "never", "always"]
+"""Where a history keeps what an answer began with: where the template shows it; nowhere, since it
+cuts thoughts out; everywhere, since it knows none and a thought is text to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +91,27 @@ def learn_answer_place(
         closes=any(piece in stop_tokens for piece in control.cut(rest.split(_ASKED_MORE)[0])),
         call_header=_learn_call_header(template, form, asked, before),
     )
+
+
+def learn_thoughts(template: ChatTemplate, form: MessageForm) -> Thoughts:
+    """Tries a thought before a tool's result, where templates keep it longest, and as mere text."""
+    call = {
+        "id": _CALL_ID,
+        "type": "function",
+        "function": {"name": "qqtool", "arguments": "{}" if form.arguments_as_text else {}},
+    }
+    thinking = {**_message("assistant", _ANSWERED), "reasoning_content": _THOUGHT, "thinking": _THOUGHT}
+    result = {**_message("tool", _ASKED_MORE), "tool_call_id": _CALL_ID, "name": "qqtool"}
+    asked = _message("user", _ASKED)
+    for history in (
+        [asked, {**thinking, "tool_calls": [call]}, result],
+        [asked, thinking, _message("user", _ASKED_MORE)],
+    ):
+        if _THOUGHT in (_try(template, history, form.takes_parts) or ""):
+            return "as_shown"
+    spelled = _message("assistant", f"<think>{_THOUGHT}</think>{_ANSWERED}")
+    text = _try(template, [asked, spelled, _message("user", _ASKED_MORE)], form.takes_parts) or ""
+    return "never" if _ANSWERED in text and _THOUGHT not in text else "always"
 
 
 def _learn_call_header(

@@ -17,28 +17,35 @@ command = typer.Typer(
 @command.command()
 def create(
     label: Annotated[str, typer.Option("--label", help="Whose key it is; shown in the list.")] = "default",
+    tenant: Annotated[
+        str,
+        typer.Option(
+            "--tenant", help="Who owns it: keys of one tenant share what was read, two tenants share nothing."
+        ),
+    ] = "default",
     data_dir: DataDirOption = None,
 ) -> None:
     """Make a key and print it: the one time it can be seen. A running server takes it at once."""
-    from keepwarm.control.keys import FileKeys
+    from keepwarm.control.keys import FileKeys, tenant_id
 
-    secret, record = FileKeys(keys_file(resolve_data_dir(data_dir))).create(label)
-    typer.echo(f"key {record.id} ({label}), shown only now:", err=True)
+    owner = tenant_id(tenant)
+    secret, record = FileKeys(keys_file(resolve_data_dir(data_dir))).create(label, tenant=owner)
+    typer.echo(f"key {record.id} ({label}) of tenant {owner}, shown only now:", err=True)
     typer.echo(secret)
 
 
 @command.command(name="list")
 def list_keys(data_dir: DataDirOption = None) -> None:
-    """List the keys: id, label, when made, and whether revoked. No secret is stored or shown."""
+    """List the keys: id, label, owner, when made, and whether revoked. No secret is stored or shown."""
     from rich.table import Table
 
     from keepwarm.cli.output import console_beside
     from keepwarm.control.keys import FileKeys
 
-    table = Table("id", "label", "made", "state")
+    table = Table("id", "label", "tenant", "made", "state")
     for record in FileKeys(keys_file(resolve_data_dir(data_dir))).list():
         state = "valid" if record.revoked_at is None else f"revoked {_date(record.revoked_at)}"
-        table.add_row(record.id, record.label, _date(record.created_at), state)
+        table.add_row(record.id, record.label, record.tenant, _date(record.created_at), state)
     console_beside(None).print(table)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from keepwarm.backend.script import read_script
 from keepwarm.cli.embedded_model import MODEL_NAME, find_embedded_model
 from keepwarm.cli.serve_settings import ServeSettings
 from keepwarm.core.errors import BadModel, BadSetting
@@ -24,9 +25,11 @@ def choose_model(settings: ServeSettings) -> ChosenModel:
     """The model named by the settings, or the embedded one. Reads names and sizes, no weights.
 
     Raises `BadModel` for one that is missing, incomplete or of a kind not supported, `BadSetting` for
-    a context it was not made for, or where there is no engine to run it.
+    a context it was not made for, for a script that cannot be read, or where there is no engine to run it.
     """
-    if settings.engine == "scripted":
+    if settings.script is not None:
+        read_script(str(settings.script.expanduser()))
+    elif settings.engine == "scripted":
         return ChosenModel(path=Path("/dev/null"), name=settings.served_model_name or "scripted")
     if settings.model is None:
         chosen = ChosenModel(path=find_embedded_model(), name=settings.served_model_name or MODEL_NAME)
@@ -35,9 +38,10 @@ def choose_model(settings: ServeSettings) -> ChosenModel:
         chosen = ChosenModel(path=path, name=settings.served_model_name or path.stem)
     if not chosen.path.exists():
         raise BadModel(f"--model {settings.model}: no such file or folder")
-    if not _is_installed("torch"):
+    if not _is_installed("tokenizers" if settings.script else "torch"):
         raise BadSetting("this installation has no engine: run `pip install 'keepwarm[engine]'`")
-    _check(chosen.path, settings.max_model_len)
+    if settings.script is None:  # a script has no positions to run out of
+        _check(chosen.path, settings.max_model_len)
     return chosen
 
 

@@ -40,7 +40,7 @@ def write_json(document: bytes, target: str) -> None:
 def start_logging(level: str) -> None:
     """One line a record on standard error."""
     logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for chatty in ("httpx", "uvicorn"):  # a line for each internal request, and for its own start
+    for chatty in ("httpx", "httpcore", "uvicorn"):  # a line for each internal request, each poll, each start
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 

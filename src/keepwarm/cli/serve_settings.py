@@ -13,6 +13,7 @@ from keepwarm.chat.parsing.registry import check_tool_format, tool_format_names
 from keepwarm.cli.data_dir import DataDirOption
 from keepwarm.cli.settings_command import number, option
 from keepwarm.core.errors import BadSetting
+from keepwarm.gateway.model_names import DEFAULT_ALIASES, MAX_NAME_CHARACTERS
 
 _BACKEND_DEFAULTS: dict[str, Any] = {
     field.name: field.default for field in msgspec.structs.fields(BackendSettings)
@@ -41,6 +42,23 @@ class ServeSettings:
         str | None,
         option("--served-model-name", help="The name clients use.", show_default="the model's own"),
     ] = None
+    alias: Annotated[
+        list[str] | None,
+        option(
+            "--alias",
+            help="Another name that means the model; * is any text. May be given more than once (in the "
+            "variable: separated by blanks).",
+            metavar="PATTERN",
+            show_default="no others",
+        ),
+    ] = None
+    default_aliases: Annotated[
+        bool,
+        option(
+            "--default-aliases/--no-default-aliases",
+            help=f"Let {', '.join(DEFAULT_ALIASES)} mean the model too: what clients ask for by themselves.",
+        ),
+    ] = True
     max_model_len: Annotated[
         int | None,
         number(
@@ -116,6 +134,14 @@ class ServeSettings:
             ),
         ),
     ] = _BACKEND_DEFAULTS["tool_format"]
+    strip_attribution: Annotated[
+        bool,
+        option(
+            "--strip-attribution/--no-strip-attribution",
+            help="Take off the line by which Claude Code tells its vendor of itself: it changes with each "
+            "session and compaction, and no prefix after it would be found again.",
+        ),
+    ] = True
     data_dir: DataDirOption = None
     max_body_mb: Annotated[
         float, number(float, "--max-body-mb", help="Largest request body, in MB (10^6 bytes).", least=0.001)
@@ -135,8 +161,19 @@ class ServeSettings:
     ] = "info"
     engine: Annotated[
         Literal["torch", "scripted"],
-        option("--engine", help="scripted: made-up tokens, for tests of everything around it.", hidden=True),
+        option(
+            "--engine",
+            help="torch computes; scripted says what --script says, or made-up tokens, without a device.",
+        ),
     ] = _BACKEND_DEFAULTS["engine"]
+    script: Annotated[
+        Path | None,
+        option(
+            "--script",
+            help="TOML file with the answers of --engine scripted, in the words of the model.",
+            show_default="made-up tokens",
+        ),
+    ] = None
     json: Annotated[
         str | None,
         option(
@@ -155,11 +192,29 @@ class ServeSettings:
                 f"--device-cache-gb {self.device_cache_gb} and --gpu-memory-utilization "
                 f"{self.gpu_memory_utilization} both size the cache: give one of them"
             )
+        if self.script is not None and self.engine != "scripted":
+            raise BadSetting(f"--script {self.script} is for --engine scripted; --engine is {self.engine}")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise BadSetting(
                 f"--max-num-batched-tokens {self.max_num_batched_tokens} is less than --max-num-seqs "
                 f"{self.max_num_seqs}: each running turn needs one token a step"
             )
+        for alias in self.alias or ():
+            _check_alias(alias)
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Every name beside the served one."""
+        return (*(DEFAULT_ALIASES if self.default_aliases else ()), *(self.alias or ()))
+
+
+def _check_alias(alias: str) -> None:
+    if not alias or " " in alias or not alias.isprintable():
+        raise BadSetting(f"--alias {alias!r}: must be a name, without blanks; * stands for any text")
+    if len(alias) > MAX_NAME_CHARACTERS:
+        raise BadSetting(
+            f"--alias {alias[:20]}…: has {len(alias)} characters; at most {MAX_NAME_CHARACTERS} are allowed"
+        )
 
 
 def backend_settings(
@@ -176,5 +231,6 @@ def backend_settings(
         model_name=model_name,
         socket_path=str(socket_path),
         data_dir=str(data_dir),
+        script_path=None if settings.script is None else str(settings.script.expanduser().absolute()),
         **shared,
     )

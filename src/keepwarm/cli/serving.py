@@ -75,7 +75,11 @@ async def running_server(
 
 def _gateway_settings(settings: ServeSettings, model_name: str) -> GatewaySettings:
     return GatewaySettings(
-        model_name=model_name, max_body_mb=settings.max_body_mb, drain_s=settings.drain_timeout_s
+        model_name=model_name,
+        aliases=settings.aliases,
+        strip_attribution=settings.strip_attribution,
+        max_body_mb=settings.max_body_mb,
+        drain_s=settings.drain_timeout_s,
     )
 
 

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import logging
 import os
+import re
 import secrets
 import string
 import time
@@ -31,6 +32,7 @@ _LOG = logging.getLogger("keepwarm.control")
 SECRET_PREFIX = "ik_live_"
 DEFAULT_TENANT = TenantId("default")
 
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _ALPHABET = string.ascii_letters + string.digits
 _SECRET_CHARACTERS = 43
 """62^43 > 2^256: nothing to guess, so a plain sha256 is enough and a slow hash is not needed."""
@@ -52,6 +54,16 @@ class KeyRecord(msgspec.Struct, frozen=True, kw_only=True):
 class _KeysFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: int
     keys: tuple[KeyRecord, ...]
+
+
+def tenant_id(name: str) -> TenantId:
+    """A tenant's name as a person gave it. Raises `BadSetting`."""
+    if not _TENANT.fullmatch(name):
+        raise BadSetting(
+            f"--tenant {name!r}: must be 1 to 63 letters, digits, '.', '_' or '-', beginning with a letter "
+            "or a digit"
+        )
+    return TenantId(name)
 
 
 class FileKeys:

@@ -11,6 +11,7 @@
     ├── ServiceError            what happened to us while serving
     │   ├── NotReady              the model is still loading, or restarting
     │   ├── ReplicaLost           the backend process went away
+    │   ├── UnknownConversation   what was left out of a request is not known any more
     │   └── EngineLost            the rank process went away or hung
     ├── SetupError              why something could not be started
     │   ├── BadModel              a model folder or file that cannot be served
@@ -28,6 +29,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 import msgspec
+
+MAX_RETRY_AFTER_S = 55.0
+"""Told to come back in a minute or later, Claude Code fails at once instead."""
 
 
 class ErrorOnWire(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,13 +106,13 @@ class BodyTooLarge(CallerError):
 
 
 class Overloaded(CallerError):
-    """Refused for now. `retry_after_s` never exceeds 55: clients give up at about 60."""
+    """Refused for now. `retry_after_s` never exceeds `MAX_RETRY_AFTER_S`."""
 
     code = "overloaded"
 
     def __init__(self, *, message: str, retry_after_s: float) -> None:
         super().__init__(message)
-        self.retry_after_s = min(retry_after_s, 55.0)
+        self.retry_after_s = min(max(0.0, retry_after_s), MAX_RETRY_AFTER_S)  # this order: nan becomes 0
 
     def fields(self) -> dict[str, str | int | float | None]:
         return {"message": str(self), "retry_after_s": self.retry_after_s}
@@ -128,6 +132,12 @@ class ReplicaLost(ServiceError):
     """The backend process went away while it served."""
 
     code = "replica_lost"
+
+
+class UnknownConversation(ServiceError):
+    """The backend no longer knows the beginning that was left out: send the whole."""
+
+    code = "unknown_conversation"
 
 
 class EngineLost(ServiceError):
@@ -176,7 +186,7 @@ _ON_WIRE: dict[str, type[KeepwarmError]] = {
     cls.code: cls
     for cls in (
         *(BadRequest, Unauthorized, NotFound, ContextTooLong, BodyTooLarge, Overloaded),
-        *(NotReady, ReplicaLost, EngineLost),
+        *(NotReady, ReplicaLost, UnknownConversation, EngineLost),
         *(BadModel, TooLittleMemory, BadSetting, SetupError, InvariantBroken),
     )
 }

@@ -51,6 +51,14 @@ class AnswerStream(Protocol):
     def ping(self) -> bytes:
         """What keeps the connection alive and means nothing; allowed at any time."""
 
+    def progress(self) -> bytes:
+        """What means nothing either, and which clients that wait for a true event take for one;
+        allowed at any time."""
+
+    def tells(self, error: KeepwarmError) -> bool:
+        """Whether clients look for this error in the stream, and not in a status, even where it comes
+        before anything else."""
+
     def fail(self, error: KeepwarmError) -> bytes:
         """The error event that ends the stream."""
 
@@ -61,6 +69,10 @@ class Dialect(Protocol):
     @property
     def NAME(self) -> str:
         """For metrics and logs."""
+
+    @property
+    def LIST_FIELD(self) -> str:
+        """The body's field that grows with the conversation."""
 
     def parse_turn(self, body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
         """Raises `BadRequest` naming the field, the value and what is allowed."""

@@ -8,13 +8,14 @@ from typing import Any
 from keepwarm.dialects.sse import json_line
 
 
-def model_entry(name: str, *, created_at: int, max_model_len: int | None) -> dict[str, Any]:
-    """One model. `max_model_len` is None while the backend is not ready."""
+def model_entry(name: str, *, shown_as: str, created_at: int, max_model_len: int | None) -> dict[str, Any]:
+    """One name of a model; `shown_as` says which model that is. `max_model_len` is None while the
+    backend is not ready."""
     entry: dict[str, Any] = {
         "id": name,
         "object": "model",
         "type": "model",
-        "display_name": name,
+        "display_name": shown_as,
         "created": created_at,
         "created_at": datetime.fromtimestamp(created_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "owned_by": "keepwarm",

@@ -1,4 +1,4 @@
-"""An executor without a model: it makes up tokens, and proves that the plans are right.
+"""An executor without a model: it makes up tokens or plays answers, and proves that the plans are right.
 
 What it stores as "KV" of a position is a running digest of all tokens up to there, so it is as
 prefix-dependent as the real thing: a block that was swapped, freed too early, shared before it
@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from keepwarm.core.errors import InvariantBroken
-from keepwarm.core.ids import BlockId, RequestId, Slot
+from keepwarm.core.ids import BlockId, RequestId, Slot, TokenIds
 from keepwarm.core.sampling import Sampling, TokenLogprobs
 from keepwarm.core.step import (
     BlockChange,
@@ -30,6 +30,9 @@ from keepwarm.core.step import (
 
 NextToken = Callable[[int, int, ExecutorLimits], int]
 """(digest of all tokens so far, their number, limits) → the next token."""
+
+AnswerTo = Callable[[TokenIds], Sequence[int]]
+"""A prompt → all tokens of its answer, the one that ends it included; asked once a start."""
 
 _MASK = (1 << 62) - 1
 _NOT_COMPUTED = -1
@@ -48,8 +51,10 @@ def _advance(digest: int, token: int) -> int:
 class _Sequence:
     request_id: RequestId
     tokens: list[int]
+    num_prompt_tokens: int
     blocks: list[BlockId]
     sampling: Sampling
+    answer: Sequence[int] | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +63,8 @@ class ScriptedExecutor:
 
     limits: ExecutorLimits
     next_token: NextToken = made_up_token
+    answer_to: AnswerTo | None = None
+    """Where given, its answers are played instead of made-up tokens."""
     step_s: float = 0.0
     """How long a step with work takes, by sleeping."""
     verify: bool = True
@@ -102,11 +109,14 @@ class ScriptedExecutor:
     def _start(self, start: SequenceStart) -> None:
         if start.slot in self._sequences:
             raise InvariantBroken(f"slot {start.slot} is taken")
+        prompt = start.tokens[: start.num_prompt_tokens]
         self._sequences[start.slot] = _Sequence(
             request_id=start.request_id,
             tokens=start.tokens.tolist(),
+            num_prompt_tokens=start.num_prompt_tokens,
             blocks=list(start.blocks),
             sampling=start.sampling,
+            answer=None if self.answer_to is None else self.answer_to(prompt),
         )
 
     def _change(self, change: BlockChange) -> None:
@@ -128,10 +138,16 @@ class ScriptedExecutor:
             self._digests[self._place(sequence, position)] = digest
         if not work.sample:
             return None
-        token = self.next_token(digest, work.end, self.limits)
+        token = self._next_token(sequence, digest)
         sequence.tokens.append(token)
         logprobs = () if sequence.sampling.num_logprobs is None else (self._logprobs(sequence, token),)
         return SequenceOutput(slot=work.slot, tokens=(token,), logprobs=logprobs)
+
+    def _next_token(self, sequence: _Sequence, digest: int) -> int:
+        if sequence.answer is None:
+            return self.next_token(digest, len(sequence.tokens), self.limits)
+        num_said = len(sequence.tokens) - sequence.num_prompt_tokens
+        return sequence.answer[min(num_said, len(sequence.answer) - 1)]
 
     def _read_prefix(self, sequence: _Sequence, end: int) -> int:
         """The digest before position `end`, read from the blocks as attention reads KV."""

@@ -13,22 +13,11 @@ from keepwarm.dialects import anthropic, openai_chat, openai_responses
 from keepwarm.dialects.dialect import Dialect
 from keepwarm.gateway.accounts import Accounts
 from keepwarm.gateway.endpoint import Endpoint, Handler, KeyedHandler, keyed
+from keepwarm.gateway.openapi.operations import OPERATIONS
 from keepwarm.gateway.pages import Pages, UnknownRoutes
 from keepwarm.gateway.ports import KeyVerifier, ReplicaDirectory
 from keepwarm.gateway.settings import GatewaySettings
 from keepwarm.gateway.turns import Turns
-
-_METHODS = {
-    "/v1/messages": "POST",
-    "/v1/messages/count_tokens": "POST",
-    "/v1/chat/completions": "POST",
-    "/v1/responses": "POST",
-    "/v1/models": "GET",
-    "/metrics": "GET",
-    "/healthz": "GET",
-    "/readyz": "GET",
-}
-"""For the error that says which method would do."""
 
 
 def build_app(settings: GatewaySettings, *, keys: KeyVerifier, replicas: ReplicaDirectory) -> Gateway:
@@ -45,11 +34,19 @@ class Gateway:
         self._accounts = Accounts()
         self._turns = Turns(settings, replicas=replicas, accounts=self._accounts)
         self._pages = Pages(settings, replicas=replicas, accounts=self._accounts)
-        self._app = Starlette(routes=self._routes())
+        methods_of = {each.path: each.method for each in OPERATIONS}
+        elsewhere = self._endpoint("other", UnknownRoutes(methods_of))
+        self._app = Starlette(routes=[*self._routes(), Mount("/", app=elsewhere)])
         self._app.router.redirect_slashes = False
+        self._app.router.default = elsewhere  # no pattern takes a path with a line break in it
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """What is served; the last one takes whatever no other does."""
+        return self._app.routes
 
     async def drain(self, limit_s: float) -> None:
         """Refuse new turns; return once the open ones ended. After `limit_s` they are ended."""
@@ -75,8 +72,8 @@ class Gateway:
             self._keyed("GET", "/metrics", pages.metrics),
             self._open("GET", "/healthz", pages.healthz),
             self._open("GET", "/readyz", pages.readyz),
+            self._open("GET", "/openapi.json", pages.openapi),
             self._open("GET", "/", pages.front),
-            Mount("/", app=self._endpoint("other", UnknownRoutes(_METHODS))),
         )
 
     def _keyed(self, method: str, path: str, handler: KeyedHandler, dialect: Dialect | None = None) -> Route:

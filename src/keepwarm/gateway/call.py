@@ -113,9 +113,8 @@ class Call:
 
     async def reply_error(self, error: ErrorReply) -> None:
         """An error at once. Raises `ClientGone`."""
-        headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
         await self.discard_body()
-        await self.reply(error.status, error.body, headers=headers)
+        await self.reply(error.status, error.body, headers=_advice(error))
 
     def _declared_bytes(self) -> int:
         declared = self.headers.get("content-length", "0")
@@ -142,3 +141,11 @@ class Call:
             raise ClientGone("client_stalled") from error
         except OSError as error:
             raise ClientGone("client_gone") from error
+
+
+def _advice(error: ErrorReply) -> dict[str, str]:
+    """Whether to come back, and when. Unless told not to, Claude Code tries a wrong key ten times,
+    for minutes."""
+    if error.retry_after_s is not None:
+        return {"retry-after": str(error.retry_after_s)}
+    return {"x-should-retry": "false"} if error.status == 401 else {}

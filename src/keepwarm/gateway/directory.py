@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from keepwarm.core.session import SessionKey
 from keepwarm.gateway.ports import Replica
 
 
@@ -13,7 +14,7 @@ class StaticDirectory:
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
-    def choose(self, session: str) -> Replica:
+    def choose(self, session: SessionKey) -> Replica:
         return self._replica
 
     def replicas(self) -> Sequence[Replica]:

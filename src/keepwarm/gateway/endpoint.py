@@ -77,8 +77,10 @@ def keyed(keys: KeyVerifier, handler: KeyedHandler) -> Handler:
     """The handler, for those who bring a key."""
 
     async def check_key_first(call: Call) -> None:
-        principal = await authenticate(call.headers, keys)
+        admission = await authenticate(call.headers, keys)
+        principal = admission.principal
         call.record.tenant, call.record.key_id = principal.tenant, principal.key_id
+        call.record.ignored_key_header = admission.ignored_header
         await handler(call, principal)
 
     return check_key_first

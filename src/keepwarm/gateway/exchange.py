@@ -1,9 +1,11 @@
 """One turn between a client and a replica, from the parsed body to its one terminal event.
 
-    before headers:   first events ──▶ 200 and headers      Failed ──▶ its own HTTP status
+    before headers:   first events ──▶ 200 and headers      Failed ──▶ its own HTTP status, or the
+                                                            event where clients look for it there
                       `header_wait_s` over ──▶ 200, headers, ping
     after headers:    events ──▶ dialect ──▶ client          Failed ──▶ the dialect's error event
                       nothing for `ping_interval_s` ──▶ ping
+                      only pings for `progress_interval_s` ──▶ an event that means nothing
 
 One task reads the replica and writes the client, so a client that reads slowly slows the reading,
 and nothing piles up here. A second one waits for the client to go, and then closes the answer.
@@ -64,8 +66,7 @@ class Exchange:
         """Stream the answer. Raises what it failed with before the headers, or `ClientGone`."""
         async with self._watching_client():
             events = await self._next(self._settings.header_wait_s)
-            if events:
-                _raise_failed(events[-1])
+            _raise_for_status(events, stream)
             await self._call.start(200, _SSE_HEADERS)
             try:
                 await self._relay(events, stream)
@@ -80,19 +81,16 @@ class Exchange:
 
     async def _relay(self, events: Sequence[ChatEvent], stream: AnswerStream) -> None:
         """Everything until the terminal event, starting with `events`; none of them is a ping."""
-        sent_at = self._loop.time()
-        ping = not events
+        pulse = Pulse(self._settings, self._loop.time())
         while True:
-            piece = stream.ping() if ping else _fed(stream, events)
+            piece = _fed(stream, events) if events else pulse.sign(stream, self._loop.time())
             if piece:
                 await self._call.write(piece)
-                sent_at = self._loop.time()
+                pulse.sent(self._loop.time(), is_true=bool(events))
             if events and isinstance(events[-1], Finished | Failed):
                 _raise_failed(events[-1])
                 return
-            wait_s = sent_at + self._settings.ping_interval_s - self._loop.time()
-            events = await self._next(max(0.0, wait_s))
-            ping = not events
+            events = await self._next(pulse.wait_s(self._loop.time()))
 
     async def _end_failed(self, stream: AnswerStream, error: KeepwarmError) -> None:
         record = self._call.record
@@ -125,8 +123,42 @@ class Exchange:
         self.interrupt(ClientGone("client_gone"))
 
 
+class Pulse:
+    """When a silent stream needs a sign of life, and which."""
+
+    def __init__(self, settings: GatewaySettings, now: float) -> None:
+        self._settings = settings
+        self._sent_at = now
+        self._progressed_at = now
+
+    def wait_s(self, now: float) -> float:
+        """How long nothing need be sent."""
+        return max(0.0, self._sent_at + self._settings.ping_interval_s - now)
+
+    def sign(self, stream: AnswerStream, now: float) -> bytes:
+        """What to send now that nothing came."""
+        if now - self._progressed_at < self._settings.progress_interval_s:
+            return stream.ping()
+        self._progressed_at = now
+        return stream.progress()
+
+    def sent(self, now: float, *, is_true: bool) -> None:
+        """Something was sent: events of the answer, or a sign of life."""
+        self._sent_at = now
+        if is_true:
+            self._progressed_at = now
+
+
 def _fed(stream: AnswerStream, events: Sequence[ChatEvent]) -> bytes:
     return b"".join([stream.feed(event) for event in events if not isinstance(event, Failed)])
+
+
+def _raise_for_status(events: Sequence[ChatEvent], stream: AnswerStream) -> None:
+    """What failed before it began still gets a status of its own, where clients look for one."""
+    if events and isinstance(events[-1], Failed):
+        error = from_wire(events[-1].error)
+        if not stream.tells(error):
+            raise error
 
 
 def _raise_failed(event: ChatEvent) -> None:

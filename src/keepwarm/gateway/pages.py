@@ -17,9 +17,9 @@ from keepwarm.dialects.models import model_body, model_entry, models_body
 from keepwarm.dialects.sse import json_line
 from keepwarm.gateway.accounts import Accounts
 from keepwarm.gateway.call import Call
+from keepwarm.gateway.openapi.document import openapi_document
 from keepwarm.gateway.ports import Replica, ReplicaDirectory
 from keepwarm.gateway.settings import GatewaySettings
-from keepwarm.gateway.turns import ANY_MODEL
 
 _LOG = logging.getLogger("keepwarm.gateway")
 
@@ -30,7 +30,7 @@ class Pages:
     """Reads, never changes anything."""
 
     def __init__(self, settings: GatewaySettings, *, replicas: ReplicaDirectory, accounts: Accounts) -> None:
-        self._settings = settings
+        self._names = settings.names
         self._replicas = replicas
         self._accounts = accounts
         self._started_at = int(time.time())
@@ -38,6 +38,10 @@ class Pages:
     async def front(self, call: Call) -> None:
         """Says what this is; clients ask with HEAD whether somebody is there."""
         await call.reply(200, json_line({"service": "keepwarm", "version": __version__}))
+
+    async def openapi(self, call: Call) -> None:
+        """The description of every route."""
+        await call.reply(200, json_line(openapi_document()))
 
     async def healthz(self, call: Call) -> None:
         """This process lives."""
@@ -55,16 +59,17 @@ class Pages:
             await call.reply(503, json_line({"status": "not ready", "reason": reason}))
 
     async def models(self, call: Call, principal: Principal) -> None:
-        """The list of models."""
-        await call.reply(200, models_body(list((await self._entries()).values())))
+        """The served model first, then names that mean it too."""
+        max_model_len = await self._max_model_len()
+        entries = [self._entry(name, max_model_len) for name in self._names.listed]
+        await call.reply(200, models_body(entries))
 
     async def model(self, call: Call, principal: Principal) -> None:
-        """One model."""
+        """One model, by any of its names."""
         name = call.path_params["name"]
-        entries = await self._entries()
-        if name not in entries:
-            raise UnknownModel(name, served=tuple(entries))
-        await call.reply(200, model_body(entries[name]))
+        if not self._names.means_served(name):
+            raise UnknownModel(name, served=self._names.accepted)
+        await call.reply(200, model_body(self._entry(name, await self._max_model_len())))
 
     async def metrics(self, call: Call, principal: Principal) -> None:
         """The gateway's own metrics, then each replica's."""
@@ -73,14 +78,18 @@ class Pages:
         body = self._accounts.text() + "".join(texts).encode()
         await call.reply(200, body, media_type=_PROMETHEUS_TEXT)
 
-    async def _entries(self) -> Mapping[str, dict[str, Any]]:
+    def _entry(self, name: str, max_model_len: int | None) -> dict[str, Any]:
+        return model_entry(
+            name,
+            shown_as=self._names.served,
+            created_at=self._started_at,
+            max_model_len=max_model_len,
+        )
+
+    async def _max_model_len(self) -> int | None:
         found = await self._describe_all()
-        lengths = [each.max_model_len for each in found if isinstance(each, ReplicaDescription)]
-        max_model_len = lengths[0] if lengths else None
-        return {
-            name: model_entry(name, created_at=self._started_at, max_model_len=max_model_len)
-            for name in (self._settings.model_name, ANY_MODEL)
-        }
+        lengths = (each.max_model_len for each in found if isinstance(each, ReplicaDescription))
+        return next(lengths, None)
 
     async def _describe_all(self) -> list[ReplicaDescription | KeepwarmError]:
         return await asyncio.gather(*(_describe(replica) for replica in self._replicas.replicas()))

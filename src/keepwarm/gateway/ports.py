@@ -10,6 +10,7 @@ from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest, ReplicaDescription
 from keepwarm.core.ids import TenantId
 from keepwarm.core.principal import Principal
+from keepwarm.core.session import SessionKey
 
 
 class KeyVerifier(Protocol):
@@ -56,8 +57,8 @@ class Replica(Protocol):
 class ReplicaDirectory(Protocol):
     """Which replicas there are."""
 
-    def choose(self, session: str) -> Replica:
-        """The replica for a turn of this session ("" where the client names none). Raises `NotReady`."""
+    def choose(self, session: SessionKey) -> Replica:
+        """The replica for a turn of this session, where the client names one. Raises `NotReady`."""
 
     def replicas(self) -> Sequence[Replica]:
         """All of them, ready or not."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from keepwarm.chat.events import Accepted, Admitted, ChatEvent, Failed, Finished
 from keepwarm.core.errors import InvariantBroken, KeepwarmError
+from keepwarm.core.session import NO_SESSION, SessionKey
 
 _LOG = logging.getLogger("keepwarm.gateway")
 
@@ -20,7 +21,11 @@ class RequestRecord:
     received_at: float
     tenant: str | None = None
     key_id: str | None = None
+    ignored_key_header: str | None = None
+    """A header whose key is none of ours, while the other one's let in: a leftover of another service."""
     model: str | None = None
+    """The served name, whatever was asked for."""
+    session: SessionKey = NO_SESSION
     stream: bool = False
     status: int | None = None
     prompt_tokens: int | None = None
@@ -28,6 +33,10 @@ class RequestRecord:
     output_tokens: int | None = None
     admitted_at: float | None = None
     first_token_at: float | None = None
+    is_known: bool = False
+    """The replica keeps this conversation."""
+    num_known_messages: int = 0
+    """So many were not sent to the replica again."""
     outcome: str = "ok"
     """"ok", an error's code, "client_gone", "client_stalled" or "cancelled"."""
 
@@ -36,6 +45,7 @@ class RequestRecord:
         match event:
             case Accepted():
                 self.prompt_tokens = event.prompt_tokens
+                self.is_known = event.is_known
             case Admitted():
                 self.cached_tokens = event.cached_tokens
                 self.admitted_at = now
@@ -55,6 +65,9 @@ class RequestRecord:
             "request_id": self.request_id,
             "tenant": self.tenant,
             "key_id": self.key_id,
+            "ignored_key_header": self.ignored_key_header,
+            "session": self.session.session or None,
+            "agent": self.session.agent or None,
             "route": self.route,
             "model": self.model,
             "stream": self.stream,
@@ -62,6 +75,7 @@ class RequestRecord:
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens,
+            "known_messages": self.num_known_messages,
             "queue_ms": self._since_ms(self.admitted_at),
             "first_token_ms": self._since_ms(self.first_token_at),
             "total_ms": self._since_ms(now),

@@ -12,21 +12,21 @@ from keepwarm.chat.request import ChatRequest
 from keepwarm.core.errors import NotReady
 from keepwarm.core.ids import RequestId
 from keepwarm.core.principal import Principal
-from keepwarm.dialects.dialect import AnswerHead, Dialect
+from keepwarm.core.session import SessionKey
+from keepwarm.dialects.dialect import AnswerHead, Dialect, DialectOptions
 from keepwarm.dialects.errors import UnknownModel
 from keepwarm.dialects.models import count_body
-from keepwarm.dialects.turn import Turn
 from keepwarm.gateway.accounts import Accounts
+from keepwarm.gateway.asked_in_whole import AskedInWhole
 from keepwarm.gateway.call import Call
 from keepwarm.gateway.exchange import Exchange
+from keepwarm.gateway.growing_bodies import GrowingBodies, ReadBody
 from keepwarm.gateway.ports import ReplicaDirectory
 from keepwarm.gateway.settings import GatewaySettings
 
 _LOG = logging.getLogger("keepwarm.gateway")
 
-ANY_MODEL = "default"
-"""A model name that means whatever is served."""
-
+# What a header says outranks the body.
 _SESSION_HEADERS = ("x-claude-code-session-id", "x-session-id")
 _AGENT_HEADER = "x-claude-code-agent-id"
 _CACHE_HEADER = "x-keepwarm-cache"
@@ -38,6 +38,9 @@ class Turns:
 
     def __init__(self, settings: GatewaySettings, *, replicas: ReplicaDirectory, accounts: Accounts) -> None:
         self._settings = settings
+        self._names = settings.names
+        self._options = DialectOptions(strip_attribution=settings.strip_attribution)
+        self._bodies = GrowingBodies(self._options)
         self._replicas = replicas
         self._accounts = accounts
         self._exchanges: set[Exchange] = set()
@@ -47,29 +50,41 @@ class Turns:
 
     async def answer(self, call: Call, principal: Principal, dialect: Dialect) -> None:
         """Answer one turn, streamed or whole."""
-        turn = dialect.parse_turn(await call.body())
+        session = SessionKey.of(_named_session(call), _named_agent(call))
+        read = self._bodies.read(dialect, await call.body(), principal.tenant, session)
+        turn = read.turn
         self._accounts.count_unserved(dialect.NAME, turn.unserved)
+        self._accounts.count_normalised(turn.normalised)
         call.record.stream = turn.stream
         self._check_open(call, turn.model)
-        request = _request(call, principal, turn)
-        replica = self._replicas.choose(request.session)
-        head = AnswerHead(
-            request_id=call.record.request_id,
-            model=self._settings.model_name,
-            created_at=int(time.time()),
+        request = _request(call, principal, read)
+        call.record.session = request.session_key
+        replica = self._replicas.choose(request.session_key)
+        if read.base is not None and read.base.replica is not replica:
+            read = self._bodies.read_whole(dialect, read)
+            request = _request(call, principal, read)
+        call.record.num_known_messages = 0 if request.known is None else request.known.num_messages
+        answer = AskedInWhole(
+            replica, request, lambda: _request(call, principal, self._bodies.read_whole(dialect, read))
         )
-        with self._open(Exchange(call, replica.chat(request), self._settings)) as exchange:
-            if turn.stream:
-                await exchange.stream(dialect.open_stream(head, turn))
-            else:
-                collected = await exchange.collect()
-                await call.reply(200, dialect.whole_answer(head, turn, collected))
+        head = AnswerHead(request_id=call.record.request_id, model=turn.model, created_at=int(time.time()))
+        with self._open(Exchange(call, answer, self._settings)) as exchange:
+            try:
+                if turn.stream:
+                    await exchange.stream(dialect.open_stream(head, turn))
+                else:
+                    collected = await exchange.collect()
+                    await call.reply(200, dialect.whole_answer(head, turn, collected))
+            finally:
+                if call.record.is_known:
+                    self._bodies.learn(dialect, read, replica)
 
     async def count(self, call: Call, principal: Principal, dialect: Dialect) -> None:
         """Say how many tokens a prompt would be."""
-        model, chat = dialect.parse_count(await call.body())
+        model, chat = dialect.parse_count(await call.body(), self._options)
         self._check_open(call, model)
-        replica = self._replicas.choose("")
+        call.record.session = SessionKey.of(_named_session(call), _named_agent(call))
+        replica = self._replicas.choose(call.record.session)
         num_tokens = await replica.count_tokens(principal.tenant, chat)
         await call.reply(200, count_body(num_tokens))
 
@@ -92,10 +107,9 @@ class Turns:
             exchange.interrupt(NotReady(_SHUTTING_DOWN))
 
     def _check_open(self, call: Call, model: str) -> None:
-        served = (self._settings.model_name, ANY_MODEL)
-        if model not in served:
-            raise UnknownModel(model, served=served)
-        call.record.model = self._settings.model_name
+        if not self._names.means_served(model):
+            raise UnknownModel(model, served=self._names.accepted)
+        call.record.model = self._names.served
         if self._draining:
             raise NotReady(_SHUTTING_DOWN)
 
@@ -111,12 +125,21 @@ class Turns:
                 self._idle.set()
 
 
-def _request(call: Call, principal: Principal, turn: Turn) -> ChatRequest:
-    session = next((call.headers[name] for name in _SESSION_HEADERS if name in call.headers), "")
-    return turn.request(
+def _request(call: Call, principal: Principal, read: ReadBody) -> ChatRequest:
+    return read.turn.request(
+        known=read.known,
         request_id=RequestId(call.record.request_id),
         tenant=principal.tenant,
-        session=session,
-        agent=call.headers.get(_AGENT_HEADER, ""),
+        session=_named_session(call),
+        agent=_named_agent(call),
         use_cache=call.headers.get(_CACHE_HEADER, "").lower() != "bypass",
     )
+
+
+def _named_session(call: Call) -> str:
+    found = (call.headers.get(name, "").strip() for name in _SESSION_HEADERS)
+    return next((session for session in found if session), "")
+
+
+def _named_agent(call: Call) -> str:
+    return call.headers.get(_AGENT_HEADER, "").strip()

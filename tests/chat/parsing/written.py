@@ -37,7 +37,9 @@ def answer_of(name: str, said: str, calls: list[tuple[str, dict[str, Any]]]) -> 
 
     def render(*messages: Message, invite: bool) -> str:
         writer = MessageWriter(form, shield=lambda text: text, places={})
-        return template.render(writer.messages(messages, []), tools=None, add_generation_prompt=invite)
+        return template.render(
+            writer.messages(messages, writer.offer([])), tools=None, add_generation_prompt=invite
+        )
 
     asked = render(question, invite=True).removesuffix("<think>\n")
     text = render(question, Message(role="assistant", parts=(Text(text=said), *uses)), invite=False)

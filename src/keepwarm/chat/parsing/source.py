@@ -108,14 +108,16 @@ class Source:
             yield from self.more()
 
     def read_until(self, marks: Marks, *, limit: int) -> Steps[tuple[str, str]]:
-        """What stands before the next mark, and the mark, which is not taken. The mark is "" where
-        none comes within `limit` characters, which are taken then, or before the end."""
-        read = ""
+        """What stands before the next mark, and the mark, which is not taken. Where none comes
+        after `limit` characters at most, it takes so many, and the mark is ""."""
+        read: list[str] = []
+        num_left = limit
         while True:
             num_before, mark = marks.split(self.pending, is_last=self.has_ended)
-            if len(read) + num_before > limit:
-                return read + self.take(limit - len(read)), ""
-            read += self.take(num_before)
+            read.append(self.take(min(num_before, num_left)))
+            if num_before > num_left:
+                return "".join(read), ""
             if mark or self.has_ended:
-                return read, mark
+                return "".join(read), mark
+            num_left -= num_before
             yield from self.more()

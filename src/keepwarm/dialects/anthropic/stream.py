@@ -41,6 +41,17 @@ _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 
 _EMPTY: dict[str, dict[str, str]] = {"text": {"text": ""}, "thinking": {"thinking": "", "signature": ""}}
 
+_DELTAS = {
+    "text": ("text_delta", "text"),
+    "thinking": ("thinking_delta", "thinking"),
+    "tool_use": ("input_json_delta", "partial_json"),
+}
+_NOTHING_YET = {
+    "type": "message_delta",
+    "delta": {"stop_reason": None, "stop_sequence": None},
+    "usage": {"output_tokens": 0},
+}
+
 _STOP_REASONS: dict[StopReason, str] = {
     "end": "end_turn",
     "stop_string": "stop_sequence",
@@ -97,6 +108,16 @@ class MessageStream:
     def ping(self) -> bytes:
         return _PING
 
+    def progress(self) -> bytes:
+        """An empty delta of what is open. Before the answer has begun this begins it, with the usage
+        known so far; the last `message_delta` brings the true one."""
+        if self._open:
+            return self._empty_delta()
+        return self._start() + named_event(b"message_delta", _NOTHING_YET)
+
+    def tells(self, error: KeepwarmError) -> bool:
+        return False
+
     def fail(self, error: KeepwarmError) -> bytes:
         return error_event(error, self._head.request_id)
 
@@ -121,6 +142,11 @@ class MessageStream:
             "delta": {"type": delta, key: piece},
         }
         return opening + named_event(b"content_block_delta", body)
+
+    def _empty_delta(self) -> bytes:
+        delta, key = _DELTAS[self._open]
+        body = {"type": "content_block_delta", "index": self._index, "delta": {"type": delta, key: ""}}
+        return named_event(b"content_block_delta", body)
 
     def _arguments(self, piece: str) -> bytes:
         if self._open != "tool_use":

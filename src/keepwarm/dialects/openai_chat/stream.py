@@ -87,6 +87,12 @@ class ChunkStream:
     def ping(self) -> bytes:
         return _PING
 
+    def progress(self) -> bytes:
+        return self._chunk({})
+
+    def tells(self, error: KeepwarmError) -> bool:
+        return False
+
     def fail(self, error: KeepwarmError) -> bytes:
         return data_event(error_body(error))  # no [DONE] follows
 

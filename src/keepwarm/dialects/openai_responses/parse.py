@@ -88,6 +88,8 @@ def parse_turn(body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
             seals_reasoning=_SEALED in include,
         ),
         unserved=(*read.tools.unserved, *read.items.unserved, *_unserved(fields)),
+        num_lead_messages=int(bool(fields.text("instructions"))),
+        may_be_shortened=not read.tools.found,  # calls of found tools are named by what the list says
     )
 
 

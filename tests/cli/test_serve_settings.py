@@ -1,0 +1,49 @@
+"""Options of `keepwarm serve` that are more than a number."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from keepwarm.cli.serve_settings import ServeSettings
+from keepwarm.cli.settings_command import run_with
+from keepwarm.core.errors import BadSetting
+from keepwarm.gateway.model_names import DEFAULT_ALIASES
+
+
+def settings(*arguments: str) -> ServeSettings:
+    heard: list[ServeSettings] = []
+    app = typer.Typer(add_completion=False)
+    app.command()(run_with(ServeSettings, heard.append))
+    app(args=list(arguments), standalone_mode=False)
+    return heard[0]
+
+
+def test_aliases_add_to_the_default_ones() -> None:
+    assert settings().aliases == DEFAULT_ALIASES
+    assert settings("--alias", "gpt-*", "--alias", "x").aliases == (*DEFAULT_ALIASES, "gpt-*", "x")
+
+
+def test_the_default_aliases_can_be_left_out() -> None:
+    assert settings("--no-default-aliases").aliases == ()
+    assert settings("--no-default-aliases", "--alias", "x").aliases == ("x",)
+
+
+def test_the_variable_holds_several_aliases(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KEEPWARM_ALIAS", "gpt-* x")
+
+    assert settings("--no-default-aliases").aliases == ("gpt-*", "x")
+
+
+@pytest.mark.parametrize(
+    ("alias", "complaint"),
+    [
+        ("", "--alias '': must be a name"),
+        ("a b", "--alias 'a b': must be a name, without blanks"),
+        ("a\n", r"--alias 'a\\n': must be a name"),
+        ("x" * 201, "--alias xxxxxxxxxxxxxxxxxxxx…: has 201 characters; at most 200 are allowed"),
+    ],
+)
+def test_an_alias_that_no_client_can_ask_for_is_refused(alias: str, complaint: str) -> None:
+    with pytest.raises(BadSetting, match=complaint):
+        settings("--alias", alias)
