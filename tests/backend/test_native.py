@@ -34,10 +34,11 @@ def request(name: str, text: str = "hello " * 20, **options: Any) -> ChatRequest
 
 
 class RememberingWords(ByteWords):
-    """Counts what was to be remembered."""
+    """Counts what was to be remembered; its answers hold as much broken markup as is set."""
 
     def __init__(self) -> None:
         self.num_remembered = 0
+        self.num_malformed = 0
 
     def open_turn(self, request: ChatRequest) -> ByteTurnWords:
         words = super().open_turn(request)
@@ -46,6 +47,7 @@ class RememberingWords(ByteWords):
             self.num_remembered += 1
 
         words.remember = remember  # type: ignore[method-assign]
+        words.num_malformed = self.num_malformed
         return words
 
 
@@ -150,6 +152,16 @@ async def test_what_was_sent_is_remembered_however_it_ended(front: Front) -> Non
         for _ in range(4):
             await anext(events)
     assert front.words.num_remembered == 2
+
+
+async def test_markup_that_could_not_be_read_is_counted_by_format(front: Front) -> None:
+    assert "keepwarm_malformed_markup_total{" not in front.backend.metrics_text()
+    front.words.num_malformed = 2
+
+    await front.ask(request("a"))
+    await front.ask(request("b"))
+
+    assert 'keepwarm_malformed_markup_total{format="none"} 4.0' in front.backend.metrics_text()
 
 
 async def test_shutdown_fails_open_answers_once(front: Front) -> None:

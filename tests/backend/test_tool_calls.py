@@ -15,7 +15,6 @@ from keepwarm.chat.parsing.answer_markup import markup_of
 from keepwarm.chat.render import ChatRenderer
 from keepwarm.chat.request import ANY_TOOL_OR_NONE, ChatRequest, ToolChoice
 from keepwarm.chat.tokenizer import Tokenizer
-from keepwarm.core.errors import BadSetting
 from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.rank_messages import Ended, EndReason, Tokens
 from keepwarm.core.sampling import Sampling, TokenLogprobs
@@ -256,8 +255,3 @@ def test_reports_go_with_the_text_and_not_with_thoughts_or_calls() -> None:
     reports = [report for delta in deltas if isinstance(delta, TextDelta) for report in delta.logprobs]
 
     assert b"".join(report.chosen.token_bytes for report in reports) == b"Yes,"
-
-
-def test_an_unknown_tool_format_is_refused_with_the_names_of_all() -> None:
-    with pytest.raises(BadSetting, match=r"--tool-format qwen: must be one of auto, none, .*hermes"):
-        markup_of("", tool_format="qwen")

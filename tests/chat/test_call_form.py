@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from keepwarm.chat.answer_place import learn_form
-from keepwarm.chat.messages import Message, Reasoning, Text, ToolResult, ToolSpec, ToolUse
+from keepwarm.chat.conversation import fold
+from keepwarm.chat.dsml_template import DEEPSEEK_V4_TEMPLATE, DEEPSEEK_V32_TEMPLATE
+from keepwarm.chat.messages import Chat, Message, Part, Reasoning, Text, ToolResult, ToolSpec, ToolUse
 from keepwarm.chat.template import ChatTemplate
 from keepwarm.chat.template_messages import MessageForm, MessageWriter
 from tests.chat.facsimiles import FACSIMILES
 from tests.chat.families import message
 
+TEMPLATES = {**FACSIMILES, "deepseek-v3.2": DEEPSEEK_V32_TEMPLATE, "deepseek-v4": DEEPSEEK_V4_TEMPLATE}
 ALIKE = MessageForm(takes_tools=True, takes_system=True, takes_parts=False)
 TOOLS = [ToolSpec(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})]
 
 
+@cache
 def template_of(name: str) -> ChatTemplate:
-    return ChatTemplate(FACSIMILES[name], variables={"bos_token": "<s>", "eos_token": "</s>"})
+    return ChatTemplate(TEMPLATES[name], variables={"bos_token": "<s>", "eos_token": "</s>"})
+
+
+@cache
+def form_of(name: str) -> MessageForm:
+    return learn_form(template_of(name))
 
 
 def call(number: int, arguments: dict[str, Any] | str | None = None) -> ToolUse:
@@ -35,9 +47,10 @@ def result(number: int) -> ToolResult:
 
 def rendered(name: str, *messages: Message) -> str:
     template = template_of(name)
-    writer = MessageWriter(learn_form(template), shield=lambda text: text, places={})
+    writer = MessageWriter(form_of(name), shield=lambda text: text, places={})
+    offered = writer.offer(TOOLS)
     return template.render(
-        writer.messages(messages, TOOLS), tools=writer.tools(TOOLS), add_generation_prompt=True
+        writer.messages(messages, offered), tools=offered.native, add_generation_prompt=True
     )
 
 
@@ -152,3 +165,46 @@ def test_a_template_without_tools_is_not_tried() -> None:
 @pytest.mark.parametrize("name", ["glm-4.5", "hermes", "gemma-4", "qwen3-coder", "mistral-args"])
 def test_an_easy_template_needs_nothing_special(name: str) -> None:
     assert learn_form(template_of(name)) == ALIKE
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Message]:
+    """Conversations as agents have them; results may be missing, out of order, or with words."""
+    messages: list[Message] = []
+    number = 0
+    for turn in range(draw(st.integers(1, 4))):
+        messages.append(message("user", f"asked{turn}"))
+        for _ in range(draw(st.integers(0, 3))):
+            calls = [call(number + index, draw(ARGUMENTS)) for index in range(draw(st.integers(1, 3)))]
+            number += len(calls)
+            said: list[Part] = [Reasoning(text="thought")] if draw(st.booleans()) else []
+            said += [Text(text=f"saying{number}")] if draw(st.booleans()) else []
+            messages.append(Message(role="assistant", parts=(*said, *calls)))
+            results = draw(st.permutations([result(int(use.id[6:])) for use in calls]))
+            words = [f"word{number}"] if draw(st.booleans()) else []
+            messages.append(message("user", *results, *words))
+        messages.append(message("assistant", f"answer{turn}"))
+    return messages
+
+
+ARGUMENTS: st.SearchStrategy[dict[str, Any] | str] = st.sampled_from(
+    [{}, {"a": "b"}, {"list": [1, {"x": None}], "flag": True}, '{"broken', ""]
+)
+
+
+@pytest.mark.parametrize("name", [name for name in TEMPLATES if name != "gemma-3"])
+@settings(deadline=None, max_examples=60)
+@given(history=histories())
+def test_no_history_of_calls_is_refused_or_loses_one(name: str, history: list[Message]) -> None:
+    messages = fold(Chat(messages=(*history, message("user", "last")), tools=tuple(TOOLS)))
+
+    text = rendered(name, *messages)
+
+    for part in (part for each in messages for part in each.parts):
+        match part:
+            case ToolUse():
+                assert part.name in text
+            case ToolResult():
+                assert part.parts[0].text in text  # type: ignore[union-attr] # all are texts
+            case Text() if part.text.startswith(("asked", "word", "last")):
+                assert part.text in text

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepwarm.chat.conversation import fold, texts_of, tool_result_text
+from keepwarm.chat.conversation import fold, one_call_a_message, texts_of, tool_result_text
 from keepwarm.chat.messages import (
     Chat,
     Image,
@@ -20,6 +20,7 @@ from keepwarm.chat.messages import (
     ToolUse,
 )
 from tests.chat.conversations import assistant, chat_of, system, user
+from tests.chat.families import message
 
 any_message = st.builds(
     lambda write, text: write(text), st.sampled_from([system, user, assistant]), st.text("ab \n", max_size=4)
@@ -85,3 +86,45 @@ def test_every_string_a_caller_chose_is_looked_at() -> None:
     )
 
     assert "".join(sorted(texts_of(chat))) == "abcdefghijklmnopqr"
+
+
+def use(number: int) -> ToolUse:
+    return ToolUse(id=f"id{number}", name=f"tool{number}", arguments={})
+
+
+def outcome(number: int) -> ToolResult:
+    return ToolResult(tool_use_id=f"id{number}", parts=(Text(text=f"result{number}"),))
+
+
+def test_messages_of_one_call_keep_their_numbers_where_a_message_takes_one() -> None:
+    messages = [message("user", "go"), message("assistant", "I look.", use(1)), message("user", outcome(1))]
+
+    assert list(one_call_a_message(messages)) == list(enumerate(messages))
+
+
+def test_several_calls_become_messages_with_their_results_whatever_order_those_came_in() -> None:
+    messages = [
+        message("user", "go"),
+        message("assistant", "I look.", use(1), use(2)),
+        message("user", outcome(2), outcome(1), outcome(9), "thanks"),
+        message("assistant", "Done."),
+    ]
+
+    assert list(one_call_a_message(messages)) == [
+        (0, messages[0]),
+        (None, message("assistant", "I look.", use(1))),
+        (None, message("user", outcome(1))),
+        (None, message("assistant", use(2))),
+        (None, message("user", outcome(2), outcome(9), "thanks")),
+        (3, messages[3]),
+    ]
+
+
+def test_calls_that_nothing_answers_are_kept() -> None:
+    messages = [message("user", "go"), message("assistant", use(1), use(2))]
+
+    assert [split for _, split in one_call_a_message(messages)] == [
+        messages[0],
+        message("assistant", use(1)),
+        message("assistant", use(2)),
+    ]

@@ -36,9 +36,9 @@ def rendered(version: str, *messages: Message, tools: bool = False, thinking: bo
     source = ("{% set thinking = true %}" if thinking else "") + TEMPLATES[version]
     template = ChatTemplate(source, variables=variables)
     writer = MessageWriter(learn_form(template), shield=lambda text: text, places={})
-    specs = TOOLS if tools else []
+    offered = writer.offer(TOOLS if tools else [])
     return template.render(
-        writer.messages(messages, specs), tools=writer.tools(specs), add_generation_prompt=True
+        writer.messages(messages, offered), tools=offered.native, add_generation_prompt=True
     )
 
 

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
 from keepwarm.chat.answer import AnswerDecoder
-from keepwarm.chat.messages import Chat, Message, Reasoning, Text, ToolResult, ToolSpec, ToolUse
+from keepwarm.chat.messages import Chat, Message, Part, Reasoning, Text, ToolResult, ToolSpec, ToolUse
 from keepwarm.chat.render import ChatRenderer, RenderedPrompt
 from keepwarm.chat.template import ChatTemplate
 from keepwarm.chat.tokenizer import Tokenizer
@@ -77,7 +77,7 @@ def test_a_prompt_is_exactly_the_whole_text_tokenised_as_one(
     elif system is not None:
         messages.insert(0, {"role": "system", "content": system})
     text = template.render(messages, tools=None, add_generation_prompt=True)
-    renderer = ChatRenderer(tokenizer)
+    renderer = ChatRenderer(tokenizer, conversation_memo_bytes=0)
     for _ in range(2):  # cold, then from memory
         prompt = renderer.render(_ANNA, _chat(*contents, system=system))
         assert prompt.tokens.tolist() == backend.encode(text, add_special_tokens=False).ids
@@ -130,7 +130,9 @@ def test_the_next_prompt_begins_with_the_last_prompt_and_the_ids_of_its_answer(
 
 def test_tiny_memories_forget_but_never_lie() -> None:
     backend, tokenizer = _FAMILIES["chatml"]
-    renderer = ChatRenderer(tokenizer, segment_memo_bytes=300, replay_bytes_per_tenant=900)
+    renderer = ChatRenderer(
+        tokenizer, segment_memo_bytes=300, replay_bytes_per_tenant=900, conversation_memo_bytes=0
+    )
     contents = ["hi"]
     for _ in range(6):
         prompt = renderer.render(_ANNA, _chat(*contents))
@@ -149,19 +151,38 @@ def _tool_turns(result: str) -> tuple[Message, Message]:
     )
 
 
-def test_thoughts_that_the_template_drops_later_stay_where_they_were_generated() -> None:
+def _think(renderer: ChatRenderer, prompt: RenderedPrompt, tokenizer: Tokenizer, *said: Part) -> list[int]:
+    """The model thinks before it says something; the ids of both."""
+    spelled = "".join(part.text for part in said if isinstance(part, Text))
+    tokens: list[int] = tokenizer.encode(f"<think>\nhm\n</think>\n\n{spelled}").tolist()
+    renderer.remember(_ANNA, prompt, [Reasoning(text="hm"), *said], tokens)
+    return tokens
+
+
+def test_thoughts_before_a_call_stay_as_they_were_generated_though_the_client_drops_them() -> None:
     _, tokenizer = _FAMILIES["thinking"]
     renderer = ChatRenderer(tokenizer)
-    contents = ["one"]
+    messages = [message("user", "one")]
     prompts, generated = [], []
-    for n in range(3):
-        prompts.append(renderer.render(_ANNA, _chat(*contents)))
-        generated.append(tokenizer.encode(f"<think>\nhm\n</think>\n\nanswer {n}").tolist())
-        renderer.remember(_ANNA, prompts[-1], [Reasoning(text="hm"), Text(text=f"answer {n}")], generated[-1])
-        contents += [f"answer {n}", "next"]
-    last = renderer.render(_ANNA, _chat(*contents))
+    for _ in range(3):
+        answer, result = _tool_turns("a.txt")
+        prompts.append(renderer.render(_ANNA, Chat(messages=tuple(messages), tools=(_LIST,))))
+        generated.append(_think(renderer, prompts[-1], tokenizer, *answer.parts))
+        messages += [answer, result]
+    last = renderer.render(_ANNA, Chat(messages=tuple(messages), tools=(_LIST,)))
     for prompt, tokens in zip(prompts, generated, strict=True):
         assert _starts_with(last, prompt, tokens)
+
+
+def test_thoughts_that_a_template_drops_after_a_new_question_are_dropped() -> None:
+    _, tokenizer = _FAMILIES["thinking"]
+    renderer = ChatRenderer(tokenizer)
+    prompt = renderer.render(_ANNA, _chat("one"))
+    _think(renderer, prompt, tokenizer, Text(text="answer"))
+    following = renderer.render(_ANNA, _chat("one", "answer", "next"))
+    plain = ChatRenderer(tokenizer).render(_ANNA, _chat("one", "answer", "next"))
+    assert following.tokens.tolist() == plain.tokens.tolist()
+    assert "hm" not in _text("thinking", following)
 
 
 _HIDES_TEXT = (

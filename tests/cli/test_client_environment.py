@@ -35,6 +35,15 @@ def test_the_client_is_told_the_context_and_a_part_of_it_for_answers(
     assert block["CLAUDE_CODE_MAX_OUTPUT_TOKENS"] == str(max_output_tokens)
 
 
+@pytest.mark.parametrize(
+    ("max_context_tokens", "window"), [(99_999, None), (100_000, "100000"), (450_000, "450000")]
+)
+def test_the_window_to_compact_at_is_the_real_one_where_the_client_takes_it(
+    max_context_tokens: int, window: str | None
+) -> None:
+    assert environment(max_context_tokens).get("CLAUDE_CODE_AUTO_COMPACT_WINDOW") == window
+
+
 def test_a_small_context_is_warned_of() -> None:
     assert "8192 tokens" in (context_warning(8192) or "")
     assert context_warning(32_767) is not None

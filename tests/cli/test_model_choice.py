@@ -48,3 +48,22 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(BadModel, match="GGUF"):
         choose_model(ServeSettings(model=tmp_path / "weights.gguf"))
+
+
+def test_a_script_speaks_in_the_words_of_the_model_in_a_context_of_any_length(tmp_path: Path) -> None:
+    script = tmp_path / "script.toml"
+    script.write_text("[[answers]]\nsay = 'hello'\n")
+
+    chosen = choose_model(ServeSettings(engine="scripted", script=script, max_model_len=200_000))
+
+    assert chosen.name == MODEL_NAME
+
+
+def test_a_script_that_cannot_be_read_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"--script .*none\.toml: .*No such file"):
+        choose_model(ServeSettings(engine="scripted", script=tmp_path / "none.toml"))
+
+
+def test_a_script_for_an_engine_that_computes_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"--script .* is for --engine scripted; --engine is torch"):
+        ServeSettings(script=tmp_path / "script.toml")

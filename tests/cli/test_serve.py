@@ -194,6 +194,16 @@ def test_the_environment_sets_what_flags_do_not(tmp_path: Path) -> None:
         assert server.ready["max_context_tokens"] == 2048
 
 
+def test_names_are_the_settings(tmp_path: Path) -> None:
+    with serving(tmp_path, "--no-default-aliases", "--alias", "gpt-*", "--no-strip-attribution") as server:
+        key = {"x-api-key": server.ready["key"]}
+        statuses = {
+            model: httpx.get(f"{server.url}/v1/models/{model}", headers=key).status_code
+            for model in ("scripted", "gpt-9", "haiku", "default")
+        }
+    assert statuses == {"scripted": 200, "gpt-9": 200, "haiku": 404, "default": 404}
+
+
 def test_the_backend_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     with start(tmp_path) as (process, log):
         read_document(process, log)

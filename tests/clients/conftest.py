@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from keepwarm.cli.embedded_model import find_embedded_model
 from keepwarm.core.errors import BadModel
 from tests.clients.desk import Desk
-from tests.clients.installed import NotInstalled, must_be_installed, search_path
+from tests.clients.installed import NotInstalled, check_installed, must_be_installed
 from tests.clients.outside import ClosedDoor, closed_door
 from tests.clients.scripted_server import ScriptedServer, scripted_server
 
 _DESK = pytest.StashKey[Desk]()
+_DESK_FIXTURE = "desk"
 _SERVER = pytest.StashKey[ScriptedServer]()
 
 
@@ -22,12 +24,13 @@ _SERVER = pytest.StashKey[ScriptedServer]()
 def module_server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ScriptedServer]:
-    """One server a module, with the module's `SCRIPT`."""
+    """One server a module, with the module's `SCRIPT` and, where it has any, `OPTIONS`."""
     try:
         find_embedded_model()
     except BadModel as error:
         _give_up(str(error))
-    with scripted_server(tmp_path_factory.mktemp("server"), request.module.SCRIPT) as server:
+    options = getattr(request.module, "OPTIONS", ())
+    with scripted_server(tmp_path_factory.mktemp("server"), request.module.SCRIPT, *options) as server:
         yield server
 
 
@@ -49,10 +52,6 @@ def door() -> Iterator[ClosedDoor]:
 @pytest.fixture
 def desk(request: pytest.FixtureRequest, tmp_path: Path, door: ClosedDoor) -> Desk:
     """A new home and a new project."""
-    try:
-        search_path()
-    except NotInstalled as error:
-        _give_up(str(error))
     door.asked_for.clear()
     home, project = tmp_path / "home", tmp_path / "project"
     home.mkdir()
@@ -62,19 +61,20 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path, door: ClosedDoor) -> De
     return desk
 
 
-def _give_up(reason: str) -> None:
+def _give_up(reason: str) -> NoReturn:
     if must_be_installed():
         pytest.fail(reason)
     pytest.skip(reason)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A client that is missing skips its test, or fails it in CI."""
-    try:
-        return (yield)
-    except NotInstalled as error:
-        return _give_up(str(error))
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Clients that are missing skip their tests before a server is started, or fail them in CI."""
+    if _DESK_FIXTURE in getattr(item, "fixturenames", ()):
+        try:
+            check_installed()
+        except NotInstalled as error:
+            _give_up(str(error))
 
 
 @pytest.hookimpl(wrapper=True)

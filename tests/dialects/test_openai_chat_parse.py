@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from keepwarm.chat.messages import Image, Message, Reasoning, Text, ToolResult, ToolUse
-from keepwarm.core.errors import BadRequest
 from keepwarm.dialects import anthropic, openai_chat
 from keepwarm.dialects.turn import Turn
+from tests.dialects.refusals import assert_refused
 
 SAMPLES = Path(__file__).parents[1] / "fixtures" / "client_samples"
 MINIMAL: dict[str, Any] = {"model": "smol", "messages": [{"role": "user", "content": "Hello"}]}
@@ -169,9 +169,5 @@ def test_what_nothing_acts_on_is_reported_by_name() -> None:
     ],
 )
 def test_bad_input_is_named(fields: dict[str, Any], field: str, said: str) -> None:
-    with pytest.raises(BadRequest) as caught:
-        parse(**fields)
-    assert str(caught.value).startswith(f"{field}: ")
-    assert said in str(caught.value)
-    body = json.loads(openai_chat.error_reply(caught.value, "req_1").body)
-    assert body["error"]["param"] == field
+    error = assert_refused(openai_chat, MINIMAL | fields, field, said)
+    assert error["param"] == field

@@ -58,6 +58,7 @@ async def test_one_valid_key_lets_in(path: str, headers: dict[str, str], status:
         response = await client.post(path, json=BODY, headers=headers)
     assert response.status_code == status
     if status == 401:
+        assert response.headers["x-should-retry"] == "false"  # or Claude Code tries ten times
         error = response.json()["error"]
         assert error["type"] == ("authentication_error" if path == MESSAGES else "invalid_request_error")
 
@@ -237,16 +238,18 @@ async def test_health_is_life_and_readiness_is_the_replicas() -> None:
 async def test_metrics_count_requests_tokens_and_unserved_fields() -> None:
     replica = ScriptedReplica(script)
     async with without_socket(replica) as client:
-        await client.post(MESSAGES, json=BODY | {"brand_new": 1, "thinking": {"type": "adaptive"}})
+        await client.post(
+            MESSAGES, json=BODY | {"model": "claude-x", "brand_new": 1, "thinking": {"type": "adaptive"}}
+        )
         await client.post(MESSAGES, json=BODY | {"model": "gpt-9"})
         for number in range(150):
             await client.post(CHAT, json=BODY | {f"made_up_{number}": 1, "model": "gpt-9"})
         text = (await client.get("/metrics")).text
-    assert 'keepwarm_gateway_requests_total{outcome="ok",route="/v1/messages"} 1.0' in text
-    assert 'keepwarm_gateway_requests_total{outcome="not_found",route="/v1/messages"} 1.0' in text
-    assert 'keepwarm_gateway_tokens_total{kind="cached"} 80.0' in text
-    assert 'keepwarm_gateway_tokens_total{kind="uncached"} 20.0' in text
-    assert 'keepwarm_gateway_tokens_total{kind="output"} 5.0' in text
+    assert 'keepwarm_gateway_requests_total{model="smol",outcome="ok",route="/v1/messages"} 1.0' in text
+    assert 'keepwarm_gateway_requests_total{model="",outcome="not_found",route="/v1/messages"} 1.0' in text
+    assert 'keepwarm_gateway_tokens_total{kind="cached",model="smol"} 80.0' in text
+    assert 'keepwarm_gateway_tokens_total{kind="uncached",model="smol"} 20.0' in text
+    assert 'keepwarm_gateway_tokens_total{kind="output",model="smol"} 5.0' in text
     assert 'keepwarm_gateway_first_token_seconds_count{route="/v1/messages"} 1.0' in text
     assert 'keepwarm_gateway_unserved_fields_total{dialect="anthropic",field="brand_new"} 1.0' in text
     assert 'field="other"} 51.0' in text

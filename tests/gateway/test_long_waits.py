@@ -34,6 +34,9 @@ class SaidSigns:
     def feed(self, event: object) -> bytes:
         raise AssertionError(event)
 
+    def tells(self, error: object) -> bool:
+        raise AssertionError(error)
+
     def fail(self, error: object) -> bytes:
         raise AssertionError(error)
 
@@ -146,3 +149,23 @@ async def test_the_openai_sdk_reads_through_them(progress_interval_s: float) -> 
     assert message.tool_calls[0].function.arguments == '{"path":"a.txt"}'
     assert completion.choices[0].finish_reason == "tool_calls"
     assert completion.usage.total_tokens == 105
+
+
+@SIGNS
+async def test_the_openai_sdk_reads_a_response_through_them(progress_interval_s: float) -> None:
+    replica = ScriptedReplica()
+    async with (
+        on_loopback(replica, **SILENCE, progress_interval_s=progress_interval_s) as door,
+        door.openai() as client,
+    ):
+
+        async def ask() -> Any:
+            async with client.responses.stream(model="smol", input="Hello") as stream:
+                return await stream.get_final_response()
+
+        response = await told(door, replica, ask)
+    assert [item.type for item in response.output] == ["reasoning", "message", "function_call"]
+    assert response.output_text == "I will look."
+    assert response.output[2].arguments == '{"path":"a.txt"}'
+    assert response.status == "completed"
+    assert response.usage.total_tokens == 105

@@ -77,7 +77,7 @@ class Answer:
         return None if self._words.stop_string is None else self._words.num_output_tokens
 
     def accepted(self) -> Accepted:
-        return Accepted(prompt_tokens=len(self._words.prompt))
+        return Accepted(prompt_tokens=len(self._words.prompt), is_known=self._words.is_known)
 
     def take(self, events: Sequence[RankEvent]) -> list[ChatEvent]:
         """What the client is told of them; what comes after the end is ignored."""

@@ -15,7 +15,8 @@ from keepwarm.chat.parsing.registry import AUTO
 from keepwarm.chat.render import ChatRenderer, RenderedPrompt
 from keepwarm.chat.request import ChatRequest
 from keepwarm.chat.tokenizer import Tokenizer, load_tokenizer
-from keepwarm.core.ids import TenantId, TokenIds
+from keepwarm.core.hashing import BlockHasher
+from keepwarm.core.ids import BlockHash, TenantId, TokenIds
 from keepwarm.core.sampling import TokenLogprobs
 
 logger = logging.getLogger(__name__)
@@ -59,11 +60,11 @@ class ModelWords:
         return len(self._renderer.render(tenant, chat).tokens)
 
     def open_turn(self, request: ChatRequest) -> ModelTurnWords:
-        prompt = self._renderer.render(request.tenant, request.chat)
+        prompt = self._renderer.render(request.tenant, request.chat, known=request.known)
         return ModelTurnWords(self._renderer, request.tenant, prompt, self._decoder(request, prompt))
 
     def _decoder(self, request: ChatRequest, prompt: RenderedPrompt) -> AnswerDecoder:
-        tools = () if request.tool_choice.mode == "none" else request.chat.tools
+        tools = () if request.tool_choice.mode == "none" else request.chat.callable_tools
         markup, tokenizer = self._markup, self._tokenizer
         shown = (tokenizer.control_id(text) for text in markup.control_texts(tools))
         return AnswerDecoder(
@@ -94,6 +95,13 @@ class ModelTurnWords:
     @property
     def prompt(self) -> TokenIds:
         return self._prompt.tokens
+
+    @property
+    def is_known(self) -> bool:
+        return self._prompt.known is not None
+
+    def block_names(self, hasher: BlockHasher, root: BlockHash) -> bytes:
+        return self._prompt.block_names(hasher, root)
 
     @property
     def stop_string(self) -> str | None:

@@ -25,7 +25,7 @@ from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest, ReplicaDescription
 from keepwarm.contract.backend import Tell, TellingBackend
 from keepwarm.core.errors import BadRequest, ContextTooLong, NotReady
-from keepwarm.core.hashing import BlockHasher, join_hashes, root_hash
+from keepwarm.core.hashing import BlockHasher, root_hash
 from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.rank_messages import Ready, Submit
 
@@ -123,11 +123,11 @@ class NativeBackend(TellingBackend):
             raise ContextTooLong(tokens=num_tokens, limit=min(context_tokens, num_tokens - 1))
         limit = OutputLimit.within(context_tokens - num_tokens, asked_tokens=request.max_output_tokens)
         root = root_hash(self._naming.key, request.tenant, self._naming.model_identity)
-        hashes = BlockHasher(key=self._naming.key, block_size=ready.block_size).extend(root, tokens)
+        hasher = BlockHasher(key=self._naming.key, block_size=ready.block_size)
         submit = Submit(
             request_id=request.request_id,
             tokens=tokens.tobytes(),
-            block_hashes=join_hashes(hashes),
+            block_hashes=turn_words.block_names(hasher, root),
             root=root,
             max_output_tokens=limit.tokens,
             stop_tokens=words.stop_tokens,
@@ -141,7 +141,7 @@ class NativeBackend(TellingBackend):
 
     def _count_turn(self, turn: FrontTurn, outcome: str) -> None:
         """The last of a request, however it ended."""
-        del self._open[turn.request.request_id]
+        del self._open[turn.request_id]
         self._outcomes[outcome] += 1
         if turn.answer is not None and turn.answer.num_malformed:
             self._malformed[self._loaded_words().tool_format] += turn.answer.num_malformed

@@ -13,6 +13,9 @@ from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.errors import BadModel
 from keepwarm.core.ids import TokenIds
 
+_MOST_MESSAGE_TOKENS = 65_536
+"""A longer last message is looked at from its end."""
+
 
 class ScriptedAnswers:
     """Remembers nothing: a turn that is started again is answered as before."""
@@ -34,6 +37,7 @@ class ScriptedAnswers:
     def _last_message(self, prompt: TokenIds) -> str:
         """From the last stop token but one: in most templates, which end every message with one,
         the last message and the invitation to answer; in others the last answer before it too."""
+        prompt = prompt[-_MOST_MESSAGE_TOKENS:]
         ends = np.flatnonzero(np.isin(prompt, self._stops))
         start = int(ends[-2]) + 1 if len(ends) > 1 else 0
         return self._text(prompt[start:])

@@ -11,7 +11,8 @@ import msgspec
 from keepwarm.chat.events import Delta, LogprobOf, TextDelta, TokenReport
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest
-from keepwarm.core.ids import TenantId, TokenIds, token_ids
+from keepwarm.core.hashing import BlockHasher
+from keepwarm.core.ids import BlockHash, TenantId, TokenIds, token_ids
 from keepwarm.core.sampling import TokenLogprobs
 
 _END_OF_TEXT = 4  # ASCII EOT
@@ -43,6 +44,8 @@ def _render(chat: Chat) -> bytes:
 class ByteTurnWords:
     """Bytes that are no UTF-8 become U+FFFD."""
 
+    is_known = False
+
     def __init__(self, prompt: TokenIds, stops: Sequence[str], *, with_logprobs: bool) -> None:
         self.prompt = prompt
         self._stops = stops
@@ -54,6 +57,9 @@ class ByteTurnWords:
         self.num_calls = 0
         self.num_malformed = 0
         self.stop_string: str | None = None
+
+    def block_names(self, hasher: BlockHasher, root: BlockHash) -> bytes:
+        return hasher.extend_joined(root, self.prompt)
 
     def add(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Sequence[Delta]:
         safe = ""

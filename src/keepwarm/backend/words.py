@@ -11,7 +11,8 @@ from typing import Protocol
 from keepwarm.chat.events import Delta
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest
-from keepwarm.core.ids import TenantId, TokenIds
+from keepwarm.core.hashing import BlockHasher
+from keepwarm.core.ids import BlockHash, TenantId, TokenIds
 from keepwarm.core.sampling import TokenLogprobs
 
 
@@ -21,6 +22,13 @@ class TurnWords(Protocol):
     @property
     def prompt(self) -> TokenIds:
         """Generation prompt included."""
+
+    @property
+    def is_known(self) -> bool:
+        """The next turn may leave this conversation out."""
+
+    def block_names(self, hasher: BlockHasher, root: BlockHash) -> bytes:
+        """Names of the prompt's full blocks, end to end."""
 
     def add(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Sequence[Delta]:
         """What may be sent now: whole characters that neither a stop string nor markup can begin
@@ -67,4 +75,4 @@ class Words(Protocol):
         """Of the prompt, generation prompt included. Raises `BadRequest`."""
 
     def open_turn(self, request: ChatRequest) -> TurnWords:
-        """Renders and tokenises: pure CPU, for a thread. Raises `BadRequest`."""
+        """Renders and tokenises: pure CPU, for a thread. Raises `BadRequest`, `UnknownConversation`."""

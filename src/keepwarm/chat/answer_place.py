@@ -11,6 +11,7 @@ The header in a history may differ from the one that invites an answer (a templa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from keepwarm.chat.call_form import learn_call_form
 from keepwarm.chat.control_text import ControlTokens
@@ -19,6 +20,12 @@ from keepwarm.chat.template_messages import MessageForm
 from keepwarm.core.errors import BadModel, BadRequest
 
 _ASKED, _ANSWERED, _ASKED_MORE = "qqfirstqq", "qqanswerqq", "qqsecondqq"
+_THOUGHT = "qqthoughtqq"
+_CALL_ID = "qqcallid9"  # of nine letters and digits: some take no other
+
+Thoughts = Literal["as_shown", "never", "always"]
+"""Where a history keeps what an answer began with: where the template shows it; nowhere, since it
+cuts thoughts out; everywhere, since it knows none and a thought is text to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +40,14 @@ class AnswerPlace:
     """What every header begins with, where it holds a control token: it cannot be forged."""
     closes: bool
     """Whether a stop token follows an answer in a history."""
+    call_header: str = ""
+    """What stands between the last message and the name of an answer's first call."""
 
     def start(self, text: str, since: int, at: int) -> int | None:
-        """Where the header of the answer at `at` begins; None where it cannot be told."""
+        """Where the header of the answer at `at` begins; None where it cannot be told. `at` is the
+        place of the answer's text, or of its first call's name where the template shows no text."""
+        if self.call_header and text.endswith(self.call_header, since, at):
+            return at - len(self.call_header)
         if text.endswith(self.header, since, at):
             return at - len(self.header)
         found = text.rfind(self.opening, since, at) if self.opening else -1
@@ -77,7 +89,42 @@ def learn_answer_place(
         header=header,
         opening=opening if any(isinstance(piece, int) for piece in control.cut(opening)) else "",
         closes=any(piece in stop_tokens for piece in control.cut(rest.split(_ASKED_MORE)[0])),
+        call_header=_learn_call_header(template, form, asked, before),
     )
+
+
+def learn_thoughts(template: ChatTemplate, form: MessageForm) -> Thoughts:
+    """Tries a thought before a tool's result, where templates keep it longest, and as mere text."""
+    call = {
+        "id": _CALL_ID,
+        "type": "function",
+        "function": {"name": "qqtool", "arguments": "{}" if form.arguments_as_text else {}},
+    }
+    thinking = {**_message("assistant", _ANSWERED), "reasoning_content": _THOUGHT, "thinking": _THOUGHT}
+    result = {**_message("tool", _ASKED_MORE), "tool_call_id": _CALL_ID, "name": "qqtool"}
+    asked = _message("user", _ASKED)
+    for history in (
+        [asked, {**thinking, "tool_calls": [call]}, result],
+        [asked, thinking, _message("user", _ASKED_MORE)],
+    ):
+        if _THOUGHT in (_try(template, history, form.takes_parts) or ""):
+            return "as_shown"
+    spelled = _message("assistant", f"<think>{_THOUGHT}</think>{_ANSWERED}")
+    text = _try(template, [asked, spelled, _message("user", _ASKED_MORE)], form.takes_parts) or ""
+    return "never" if _ANSWERED in text and _THOUGHT not in text else "always"
+
+
+def _learn_call_header(
+    template: ChatTemplate, form: MessageForm, asked: list[TemplateMessage], before: str
+) -> str:
+    if not form.takes_tools:
+        return ""
+    function = {"name": _ANSWERED, "arguments": "{}" if form.arguments_as_text else {}}
+    call = {"id": _CALL_ID, "type": "function", "function": function}
+    calling = _try(template, [*asked, {**_message("assistant", ""), "tool_calls": [call]}], form.takes_parts)
+    if calling is None or not calling.startswith(before) or calling.count(_ANSWERED) != 1:
+        return ""
+    return calling[len(before) :].split(_ANSWERED)[0]
 
 
 def _common_beginning(one: str, other: str) -> str:

@@ -47,9 +47,10 @@ def _first_that_fits(template: ChatTemplate, trial: _Trial, forms: list[MessageF
 def _fits(template: ChatTemplate, trial: _Trial, form: MessageForm) -> bool:
     writer = MessageWriter(form, shield=lambda text: text, places={})
     messages = (_message("user", Text(text="qqaskedqq")), *trial.answer)
+    offered = writer.offer(_TOOLS)
     try:
         text = template.render(
-            writer.messages(messages, _TOOLS), tools=writer.tools(_TOOLS), add_generation_prompt=True
+            writer.messages(messages, offered), tools=offered.native, add_generation_prompt=True
         )
     except BadRequest:
         return False

@@ -96,6 +96,18 @@ class ControlTokens:
         if at < len(text):
             yield text[at:]
 
+    def first(self, text: str) -> int | None:
+        """The control token that the text begins with."""
+        match = self._pattern.match(text)
+        return None if match is None else self._tokens[match[0]].token_id
+
+    def ends_closed(self, text: str) -> bool:
+        """Whether the text ends with a control token that leaves alone what follows it."""
+        *_, last = self.cut(text[-2 * self._longest :]) if text else ("",)
+        if not isinstance(last, int):
+            return False
+        return not any(token.strips_right for token in self._tokens.values() if token.token_id == last)
+
     def cut_inside(self, text: str) -> list[str]:
         """The text in pieces none of which spells a control token."""
         pieces, at = [], 0

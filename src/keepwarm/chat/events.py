@@ -18,6 +18,8 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True, tag="accepted"):
     """The prompt is tokenised and fits the context."""
 
     prompt_tokens: int
+    is_known: bool = False
+    """The next turn may leave this conversation out (`ChatRequest.known`)."""
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True, tag="admitted"):

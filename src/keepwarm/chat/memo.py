@@ -45,6 +45,12 @@ class BoundedMemo(Generic[Key, Value]):
             _, (_, freed_bytes) = self._entries.popitem(last=False)
             self._held_bytes -= freed_bytes
 
+    def drop(self, key: Key) -> None:
+        """Forget, where it is remembered."""
+        old = self._entries.pop(key, None)
+        if old is not None:
+            self._held_bytes -= old[1]
+
     @property
     def held_bytes(self) -> int:
         return self._held_bytes

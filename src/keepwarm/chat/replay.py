@@ -31,6 +31,8 @@ class RememberedAnswer:
 
     header: str
     tokens: TokenIds
+    has_reasoning: bool = False
+    """Some of the tokens are thoughts, which a template may drop from old turns."""
 
 
 class ReplayMemo:
@@ -54,9 +56,10 @@ class ReplayMemo:
         memo.put(key, answer, answer.tokens.nbytes + _ENTRY_BYTES)
 
 
-def keys_before(messages: Sequence[Message]) -> list[bytes]:
-    """A name for what stands before each message, and as the last one for the whole."""
-    keys = [b""]
+def keys_before(messages: Sequence[Message], first: bytes = b"") -> list[bytes]:
+    """A name for what stands before each message, and as the last one for the whole; `first` names
+    what stands before them all."""
+    keys = [first]
     for message in messages:
         keys.append(_digest(keys[-1], [message.role, _canonical(message.role, message.parts)]))
     return keys

@@ -24,12 +24,22 @@ class ToolChoice(msgspec.Struct, frozen=True, kw_only=True):
 ANY_TOOL_OR_NONE = ToolChoice()
 
 
+class KnownBeginning(msgspec.Struct, frozen=True, kw_only=True):
+    """The beginning of a conversation that a backend was sent before and is not sent again."""
+
+    chain: bytes
+    """Its name, see `chat.chain`."""
+    num_messages: int
+
+
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One turn to answer."""
 
     request_id: RequestId
     tenant: TenantId
     chat: Chat
+    known: KnownBeginning | None = None
+    """What stands before `chat.messages`; only for a backend that remembers conversations."""
     sampling: Sampling = Sampling()
     max_output_tokens: int | None = None
     """None: as many as the context has room for. More than that is clamped, never refused."""

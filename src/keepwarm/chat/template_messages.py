@@ -52,10 +52,26 @@ class MessageForm:
     """False: in a message that calls, text goes behind the thoughts."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedTools:
+    """A conversation's tools, written once: for the template's own `tools`, or as a preamble."""
+
+    native: list[dict[str, Any]] | None = None
+    preamble: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What stands for a whole assistant message, and for what it thought."""
+
+    content: str
+    reasoning: str = ""
+
+
 class MessageWriter:
     """Writes one conversation's messages. `shield` guards a string of the caller's.
 
-    `places` are texts to stand for whole assistant messages, by the message's index.
+    `places` stand for whole assistant messages, by the message's index.
     """
 
     def __init__(
@@ -63,20 +79,23 @@ class MessageWriter:
         form: MessageForm,
         *,
         shield: Callable[[str], str],
-        places: Mapping[int, str],
+        places: Mapping[int, Place],
     ) -> None:
         self._form = form
         self._shield = shield
         self._places = places
         self._tool_names: dict[str, str] = {}
 
-    def tools(self, tools: Sequence[ToolSpec]) -> list[dict[str, Any]] | None:
-        """For the template's own `tools`; None where it takes none."""
-        if not tools or not self._form.takes_tools:
-            return None
-        return [{"type": "function", "function": self._describe(tool)} for tool in tools]
+    def offer(self, tools: Sequence[ToolSpec]) -> OfferedTools:
+        """As the template takes them."""
+        if not tools:
+            return OfferedTools()
+        described = [self._describe(tool) for tool in tools]
+        if self._form.takes_tools:
+            return OfferedTools(native=[{"type": "function", "function": tool} for tool in described])
+        return OfferedTools(preamble=_PREAMBLE.format(tools="\n".join(map(_json, described))))
 
-    def messages(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[TemplateMessage]:
+    def messages(self, messages: Sequence[Message], offered: OfferedTools) -> list[TemplateMessage]:
         """All of them, in order."""
         written: list[TemplateMessage] = []
         for index, message in self._numbered(messages):
@@ -86,7 +105,7 @@ class MessageWriter:
                 written += self._user(message)
             else:
                 written.append({"role": "system", "content": self._shield(message.text())})
-        self._place_preamble(written, tools)
+        _place_preamble(written, offered.preamble)
         if not self._form.takes_system:
             _move_system_to_user(written)
         if self._form.takes_parts:
@@ -105,18 +124,25 @@ class MessageWriter:
         self._tool_names.update((use.id, use.name) for use in uses)
         place = self._places.get(index) if index is not None else None
         if not self._form.takes_tools:
-            return {"role": "assistant", "content": place or self._text_with_calls(message)}
-        entry: TemplateMessage = {"role": "assistant", "content": place or self._shield(message.text())}
-        reasoning = "".join(part.text for part in message.parts if isinstance(part, Reasoning))
-        if reasoning and not place:
-            if uses and entry["content"] and not self._form.takes_text_beside_thoughts:
-                reasoning, entry["content"] = f"{reasoning}\n\n{message.text()}", ""
-            entry["reasoning_content"] = entry["thinking"] = self._shield(reasoning)
+            content = place.content if place else self._text_with_calls(message)
+        else:
+            content = place.content if place else self._shield(message.text())
+        entry: TemplateMessage = {"role": "assistant", "content": content}
+        reasoning = place.reasoning if place else self._reasoning(message)
+        if reasoning and uses and content and not self._form.takes_text_beside_thoughts:
+            reasoning, entry["content"] = reasoning if place else f"{reasoning}\n\n{content}", ""
+        if reasoning:
+            entry["reasoning_content"] = entry["thinking"] = reasoning
+        if not self._form.takes_tools:
+            return entry
         if uses:
             entry["tool_calls"] = [self._call(use) for use in uses]
             if place:  # a template may drop the text beside calls, but never a call's name
-                entry["tool_calls"][0]["function"]["name"] = place
+                entry["tool_calls"][0]["function"]["name"] = place.content
         return entry
+
+    def _reasoning(self, message: Message) -> str:
+        return self._shield("".join(part.text for part in message.parts if isinstance(part, Reasoning)))
 
     def _call(self, use: ToolUse) -> dict[str, Any]:
         arguments = self._arguments(use)
@@ -171,15 +197,6 @@ class MessageWriter:
             "content": self._shield(tool_result_text(result)),
         }
 
-    def _place_preamble(self, written: list[TemplateMessage], tools: Sequence[ToolSpec]) -> None:
-        if not tools or self._form.takes_tools:
-            return
-        preamble = _PREAMBLE.format(tools="\n".join(_json(self._describe(tool)) for tool in tools))
-        if written and written[0]["role"] == "system":
-            written[0]["content"] += "\n\n" + preamble
-        else:
-            written.insert(0, {"role": "system", "content": preamble})
-
     def _describe(self, tool: ToolSpec) -> dict[str, Any]:
         return {
             "name": self._shield(tool.name),
@@ -195,6 +212,15 @@ class MessageWriter:
         if isinstance(value, list):
             return [self._shield_json(inner) for inner in value]
         return value
+
+
+def _place_preamble(written: list[TemplateMessage], preamble: str) -> None:
+    if not preamble:
+        return
+    if written and written[0]["role"] == "system":
+        written[0]["content"] += "\n\n" + preamble
+    else:
+        written.insert(0, {"role": "system", "content": preamble})
 
 
 def _move_system_to_user(written: list[TemplateMessage]) -> None:

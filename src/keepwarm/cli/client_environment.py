@@ -8,14 +8,18 @@ CLAUDE_CODE_LEAST_CONTEXT_TOKENS = 32_768
 CLAUDE_CODE_MOST_OUTPUT_TOKENS = 32_000
 """What Claude Code asks for by itself; more is of no use to it."""
 
+CLAUDE_CODE_LEAST_COMPACT_WINDOW_TOKENS = 100_000
+"""It warns of a smaller window for compaction and takes this one instead; the context alone then does."""
+
 OUTPUT_SHARE_OF_CONTEXT = 4
 """An answer may take this part of a small context (1/4), so that its prompt has room."""
 
 
 def claude_code_environment(*, url: str, key: str, model: str, max_context_tokens: int) -> dict[str, str]:
-    """Variables for a client's shell. It takes a model that it does not know for one of 1M tokens."""
+    """Variables for a client's shell. It takes a model that it does not know for one of 1M tokens, and
+    a name of its own models for what it knows of those: so every role gets the served name."""
     max_output_tokens = min(CLAUDE_CODE_MOST_OUTPUT_TOKENS, max_context_tokens // OUTPUT_SHARE_OF_CONTEXT)
-    return {
+    environment = {
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_AUTH_TOKEN": key,
         "ANTHROPIC_MODEL": model,
@@ -28,6 +32,9 @@ def claude_code_environment(*, url: str, key: str, model: str, max_context_token
         # Nothing but the conversation leaves the client's machine.
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     }
+    if max_context_tokens >= CLAUDE_CODE_LEAST_COMPACT_WINDOW_TOKENS:
+        environment["CLAUDE_CODE_AUTO_COMPACT_WINDOW"] = str(max_context_tokens)
+    return environment
 
 
 def context_warning(max_context_tokens: int) -> str | None:

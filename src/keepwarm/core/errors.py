@@ -11,6 +11,7 @@
     ├── ServiceError            what happened to us while serving
     │   ├── NotReady              the model is still loading, or restarting
     │   ├── ReplicaLost           the backend process went away
+    │   ├── UnknownConversation   what was left out of a request is not known any more
     │   └── EngineLost            the rank process went away or hung
     ├── SetupError              why something could not be started
     │   ├── BadModel              a model folder or file that cannot be served
@@ -133,6 +134,12 @@ class ReplicaLost(ServiceError):
     code = "replica_lost"
 
 
+class UnknownConversation(ServiceError):
+    """The backend no longer knows the beginning that was left out: send the whole."""
+
+    code = "unknown_conversation"
+
+
 class EngineLost(ServiceError):
     """The rank process went away or hung while it served."""
 
@@ -179,7 +186,7 @@ _ON_WIRE: dict[str, type[KeepwarmError]] = {
     cls.code: cls
     for cls in (
         *(BadRequest, Unauthorized, NotFound, ContextTooLong, BodyTooLarge, Overloaded),
-        *(NotReady, ReplicaLost, EngineLost),
+        *(NotReady, ReplicaLost, UnknownConversation, EngineLost),
         *(BadModel, TooLittleMemory, BadSetting, SetupError, InvariantBroken),
     )
 }

@@ -49,6 +49,10 @@ class BlockHasher:
             hashes.append(parent)
         return hashes
 
+    def extend_joined(self, parent: BlockHash, tokens: TokenIds) -> bytes:
+        """`extend`, end to end."""
+        return b"".join(self.extend(parent, tokens))
+
 
 def join_hashes(hashes: Sequence[BlockHash]) -> bytes:
     """Hashes end to end, the form in which they travel."""

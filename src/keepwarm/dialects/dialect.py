@@ -55,6 +55,10 @@ class AnswerStream(Protocol):
         """What means nothing either, and which clients that wait for a true event take for one;
         allowed at any time."""
 
+    def tells(self, error: KeepwarmError) -> bool:
+        """Whether clients look for this error in the stream, and not in a status, even where it comes
+        before anything else."""
+
     def fail(self, error: KeepwarmError) -> bytes:
         """The error event that ends the stream."""
 
@@ -65,6 +69,10 @@ class Dialect(Protocol):
     @property
     def NAME(self) -> str:
         """For metrics and logs."""
+
+    @property
+    def LIST_FIELD(self) -> str:
+        """The body's field that grows with the conversation."""
 
     def parse_turn(self, body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
         """Raises `BadRequest` naming the field, the value and what is allowed."""

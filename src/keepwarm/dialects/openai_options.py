@@ -96,7 +96,7 @@ def read_tool_choice(
     return settled(choice, field="tool_choice", tools=tools, unserved=unserved)
 
 
-def read_format(field: str, sent: FormatIn | None) -> dict[str, Any] | None:
+def read_format(field: str, sent: FormatIn | None, *, schema_at: str) -> dict[str, Any] | None:
     """The schema of the answer: {} is any object, None any text. Raises `BadField`."""
     if sent is None:
         return None
@@ -106,7 +106,7 @@ def read_format(field: str, sent: FormatIn | None) -> dict[str, Any] | None:
         case "json_object":
             return {}
         case "json_schema":
-            return _schema(field, sent)
+            return _schema(f"{field}.{schema_at}", sent)
         case other:
             raise one_of(f"{field}.type", other, _FORMATS)
 
@@ -120,7 +120,7 @@ def _schema(field: str, sent: FormatIn) -> dict[str, Any]:
     if sent.schema is not None:
         return sent.schema
     if sent.json_schema is None or sent.json_schema.schema is None:
-        raise BadField(f"{field}.schema", "required")
+        raise BadField(field, "required")
     return sent.json_schema.schema
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepwarm.chat.messages import Chat
-from keepwarm.chat.request import ANY_TOOL_OR_NONE, ChatRequest, ToolChoice
+from keepwarm.chat.request import ANY_TOOL_OR_NONE, ChatRequest, KnownBeginning, ToolChoice
 from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.sampling import Sampling
 
@@ -34,17 +34,29 @@ class Turn:
     """Names of fields, tools and blocks that nothing here acts on, to be counted."""
     normalised: tuple[str, ...] = ()
     """Names of what was taken off the conversation because it means nothing, to be counted."""
+    num_lead_messages: int = 0
+    """So many of the chat's messages stand outside the body's list of messages."""
+    may_be_shortened: bool = True
+    """Reading the end of the list by itself says as much as reading it all."""
     answer_form: object = None
     """What the dialect itself wants to know again when it words the answer; nobody else reads it."""
 
     def request(
-        self, *, request_id: RequestId, tenant: TenantId, session: str, agent: str, use_cache: bool
+        self,
+        *,
+        request_id: RequestId,
+        tenant: TenantId,
+        session: str,
+        agent: str,
+        use_cache: bool,
+        known: KnownBeginning | None = None,
     ) -> ChatRequest:
         """The internal request this turn becomes."""
         return ChatRequest(
             request_id=request_id,
             tenant=tenant,
             chat=self.chat,
+            known=known,
             sampling=self.sampling,
             max_output_tokens=self.max_output_tokens,
             stop=self.stop,

@@ -24,8 +24,8 @@ class Accounts:
         self._unserved_names: set[str] = set()
         self._requests = Counter(
             "keepwarm_gateway_requests",
-            "Requests that ended",
-            ["route", "outcome"],
+            "Requests that ended; the model is the served one, whatever name was asked for",
+            ["route", "model", "outcome"],
             registry=self._registry,
         )
         self._first_token_seconds = Histogram(
@@ -45,7 +45,7 @@ class Accounts:
         self._tokens = Counter(
             "keepwarm_gateway_tokens",
             "Tokens of answered requests: uncached and cached ones of prompts, output ones",
-            ["kind"],
+            ["model", "kind"],
             registry=self._registry,
         )
         self._unserved = Counter(
@@ -64,12 +64,10 @@ class Accounts:
         self.open_requests = Gauge(
             "keepwarm_gateway_open_requests", "Requests that have not ended", registry=self._registry
         )
-        for kind in ("uncached", "cached", "output"):
-            self._tokens.labels(kind)
 
     def settle(self, record: RequestRecord, now: float) -> None:
         """The one log line and the counts of a request that ended."""
-        self._requests.labels(record.route, record.outcome).inc()
+        self._requests.labels(record.route, record.model or "", record.outcome).inc()
         self._seconds.labels(record.route).observe(now - record.received_at)
         if record.first_token_at is not None:
             self._first_token_seconds.labels(record.route).observe(record.first_token_at - record.received_at)
@@ -96,9 +94,10 @@ class Accounts:
         """A request that broke off counts what was read of its prompt, not its unknown output."""
         if record.prompt_tokens is None or record.cached_tokens is None:
             return
-        self._tokens.labels("uncached").inc(record.prompt_tokens - record.cached_tokens)
-        self._tokens.labels("cached").inc(record.cached_tokens)
-        self._tokens.labels("output").inc(record.output_tokens or 0)
+        model = record.model or ""
+        self._tokens.labels(model, "uncached").inc(record.prompt_tokens - record.cached_tokens)
+        self._tokens.labels(model, "cached").inc(record.cached_tokens)
+        self._tokens.labels(model, "output").inc(record.output_tokens or 0)
 
     def _bounded(self, name: str) -> str:
         name = name[:_MAX_NAME_CHARACTERS]

@@ -1,6 +1,7 @@
 """One turn between a client and a replica, from the parsed body to its one terminal event.
 
-    before headers:   first events ──▶ 200 and headers      Failed ──▶ its own HTTP status
+    before headers:   first events ──▶ 200 and headers      Failed ──▶ its own HTTP status, or the
+                                                            event where clients look for it there
                       `header_wait_s` over ──▶ 200, headers, ping
     after headers:    events ──▶ dialect ──▶ client          Failed ──▶ the dialect's error event
                       nothing for `ping_interval_s` ──▶ ping
@@ -65,8 +66,7 @@ class Exchange:
         """Stream the answer. Raises what it failed with before the headers, or `ClientGone`."""
         async with self._watching_client():
             events = await self._next(self._settings.header_wait_s)
-            if events:
-                _raise_failed(events[-1])
+            _raise_for_status(events, stream)
             await self._call.start(200, _SSE_HEADERS)
             try:
                 await self._relay(events, stream)
@@ -153,6 +153,14 @@ def _fed(stream: AnswerStream, events: Sequence[ChatEvent]) -> bytes:
     if len(events) == 1 and not isinstance(events[0], Failed):
         return stream.feed(events[0])  # the token of a step
     return b"".join([stream.feed(event) for event in events if not isinstance(event, Failed)])
+
+
+def _raise_for_status(events: Sequence[ChatEvent], stream: AnswerStream) -> None:
+    """What failed before it began still gets a status of its own, where clients look for one."""
+    if events and isinstance(events[-1], Failed):
+        error = from_wire(events[-1].error)
+        if not stream.tells(error):
+            raise error
 
 
 def _raise_failed(event: ChatEvent) -> None:

@@ -33,6 +33,10 @@ class RequestRecord:
     output_tokens: int | None = None
     admitted_at: float | None = None
     first_token_at: float | None = None
+    is_known: bool = False
+    """The replica keeps this conversation."""
+    num_known_messages: int = 0
+    """So many were not sent to the replica again."""
     outcome: str = "ok"
     """"ok", an error's code, "client_gone", "client_stalled" or "cancelled"."""
 
@@ -43,6 +47,7 @@ class RequestRecord:
                 pass  # nearly always
             case Accepted():
                 self.prompt_tokens = event.prompt_tokens
+                self.is_known = event.is_known
             case Admitted():
                 self.cached_tokens = event.cached_tokens
                 self.admitted_at = now
@@ -72,6 +77,7 @@ class RequestRecord:
             "prompt_tokens": self.prompt_tokens,
             "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens,
+            "known_messages": self.num_known_messages,
             "queue_ms": self._since_ms(self.admitted_at),
             "first_token_ms": self._since_ms(self.first_token_at),
             "total_ms": self._since_ms(now),

@@ -16,10 +16,11 @@ from keepwarm.core.session import SessionKey
 from keepwarm.dialects.dialect import AnswerHead, Dialect, DialectOptions
 from keepwarm.dialects.errors import UnknownModel
 from keepwarm.dialects.models import count_body
-from keepwarm.dialects.turn import Turn
 from keepwarm.gateway.accounts import Accounts
+from keepwarm.gateway.asked_in_whole import AskedInWhole
 from keepwarm.gateway.call import Call
 from keepwarm.gateway.exchange import Exchange
+from keepwarm.gateway.growing_bodies import GrowingBodies, ReadBody
 from keepwarm.gateway.ports import ReplicaDirectory
 from keepwarm.gateway.settings import GatewaySettings
 
@@ -39,6 +40,7 @@ class Turns:
         self._settings = settings
         self._names = settings.names
         self._options = DialectOptions(strip_attribution=settings.strip_attribution)
+        self._bodies = GrowingBodies(self._options)
         self._replicas = replicas
         self._accounts = accounts
         self._exchanges: set[Exchange] = set()
@@ -48,21 +50,34 @@ class Turns:
 
     async def answer(self, call: Call, principal: Principal, dialect: Dialect) -> None:
         """Answer one turn, streamed or whole."""
-        turn = dialect.parse_turn(await call.body(), self._options)
+        session = SessionKey.of(_named_session(call), _named_agent(call))
+        read = self._bodies.read(dialect, await call.body(), principal.tenant, session)
+        turn = read.turn
         self._accounts.count_unserved(dialect.NAME, turn.unserved)
         self._accounts.count_normalised(turn.normalised)
         call.record.stream = turn.stream
         self._check_open(call, turn.model)
-        request = _request(call, principal, turn)
+        request = _request(call, principal, read)
         call.record.session = request.session_key
         replica = self._replicas.choose(request.session_key)
+        if read.base is not None and read.base.replica is not replica:
+            read = self._bodies.read_whole(dialect, read)
+            request = _request(call, principal, read)
+        call.record.num_known_messages = 0 if request.known is None else request.known.num_messages
+        answer = AskedInWhole(
+            replica, request, lambda: _request(call, principal, self._bodies.read_whole(dialect, read))
+        )
         head = AnswerHead(request_id=call.record.request_id, model=turn.model, created_at=int(time.time()))
-        with self._open(Exchange(call, replica.chat(request), self._settings)) as exchange:
-            if turn.stream:
-                await exchange.stream(dialect.open_stream(head, turn))
-            else:
-                collected = await exchange.collect()
-                await call.reply(200, dialect.whole_answer(head, turn, collected))
+        with self._open(Exchange(call, answer, self._settings)) as exchange:
+            try:
+                if turn.stream:
+                    await exchange.stream(dialect.open_stream(head, turn))
+                else:
+                    collected = await exchange.collect()
+                    await call.reply(200, dialect.whole_answer(head, turn, collected))
+            finally:
+                if call.record.is_known:
+                    self._bodies.learn(dialect, read, replica)
 
     async def count(self, call: Call, principal: Principal, dialect: Dialect) -> None:
         """Say how many tokens a prompt would be."""
@@ -110,8 +125,9 @@ class Turns:
                 self._idle.set()
 
 
-def _request(call: Call, principal: Principal, turn: Turn) -> ChatRequest:
-    return turn.request(
+def _request(call: Call, principal: Principal, read: ReadBody) -> ChatRequest:
+    return read.turn.request(
+        known=read.known,
         request_id=RequestId(call.record.request_id),
         tenant=principal.tenant,
         session=_named_session(call),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from keepwarm.chat.parsing.deepseek_v3 import DEEPSEEK_V3
 from keepwarm.chat.parsing.dsml import DSML
 from keepwarm.chat.parsing.gemma import FUNCTION_GEMMA, GEMMA4
+from keepwarm.chat.parsing.gemma3 import GEMMA3
 from keepwarm.chat.parsing.glm import GLM
 from keepwarm.chat.parsing.harmony import HARMONY
 from keepwarm.chat.parsing.mistral import MISTRAL
@@ -81,7 +82,7 @@ DEEPSEEK_V3_CORPUS = Corpus(
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>Bash",
         "<｜tool▁calls▁begin｜>no call<｜tool▁calls▁end｜>",
         _v3("two words<｜tool▁sep｜>{}"),
-        "<｜tool▁call▁begin｜>" + "n" * 2000,
+        "<｜tool▁call▁begin｜>" + "n" * 700,
     ),
     plain=("｜tool▁sep｜", " \n "),
 )
@@ -154,7 +155,7 @@ DSML_CORPUS = Corpus(
         "<｜DSML｜tool_calls>",
         "<｜DSML｜tool_calls>\nno call",
         '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="Bash">',
-        "<｜DSML｜invoke " + "n" * 2000,
+        "<｜DSML｜invoke " + "n" * 700,
         "<｜DSML｜invoke>",
         '<｜DSML｜invoke name="Bash">words',
         '<｜DSML｜invoke name="two words">',
@@ -211,7 +212,7 @@ MISTRAL_CORPUS = Corpus(
         "[TOOL_CALLS]Bash[ARGS]ls",
         "[TOOL_CALLS]Bash[CALL_ID]aB3dE6gH9",
         "[TOOL_CALLS]two words[ARGS]{}",
-        "[TOOL_CALLS]" + "n" * 2000,
+        "[TOOL_CALLS]" + "n" * 700,
         "[TOOL_CALLS][]",
     ),
     plain=("[ARGS]{}", "x = [1]\n[TOOL]", " \n "),
@@ -275,7 +276,7 @@ GLM_CORPUS = Corpus(
         "<tool_call>nobodykey</arg_key><arg_value>x</arg_value></tool_call>",
         "<tool_call></tool_call>",
         "</tool_call> x",
-        "<tool_call>" + "n" * 2000,
+        "<tool_call>" + "n" * 700,
     ),
     plain=("<arg_key>x</arg_key>", " \n "),
 )
@@ -333,7 +334,7 @@ def _gemma(opening: str, closing: str, quote: str) -> Corpus:
             f"{opening}call:Bash",
             f"{opening}call:two words{{}}{closing}",
             f"{opening}Bash{{}}{closing}",
-            f"{opening}call:{'n' * 2000}",
+            f"{opening}call:{'n' * 700}",
         ),
         plain=(closing, quote, " \n ", "call:nobody{}", "I call:Bash{}"),
     )
@@ -360,6 +361,51 @@ GEMMA4_THOUGHTS = Corpus(
             LS, reasoning="hm"
         ),
     },
+)
+
+GEMMA3_CORPUS = Corpus(
+    markup=GEMMA3,
+    well_formed={
+        "": says(),
+        "```tool_code\nBash(command='ls')\n```": says(LS),
+        'I look.\n```tool_code\nprint(Bash(command="ls"))\n```\nDone.': says("I look.", LS, "Done."),
+        "```python\nprint(default_api.Bash(command='ls'))\nBash(command='ls')\n```": says(LS, LS),
+        '[Read(path="""a\n\\"b\\" \\u00e9 🎈 <c>""", limit=3), Bash(command="ls")]': says(READ, LS),
+        "```tool_code\nRead(tags=['a', 'b'], more={'x': [1, None, (True,)]}, deep=False)\n```": says(
+            Call("Read", {"tags": ["a", "b"], "more": {"x": [1, None, [True]]}, "deep": False})
+        ),
+        '<tool_call>\n{"name": "Bash", "arguments": {"command": "ls"}}\n</tool_call>': says(LS),
+        '```json\n{"name": "Bash", "parameters": {"command": "ls"}}\n```': says(LS),
+        '```tool_code\n[{"name": "Bash", "arguments": {"command": "ls"}}]\n```': says(LS),
+        '[{"name": "Bash", "parameters": {"command": "ls"}}]': says(LS),
+    },
+    sloppy={
+        "[Bash(command='ls')] Done (really).": says(LS, "Done (really)."),
+        "```tool_code\nBash(command='ls',)": says(LS),
+        "```\nBash(\n  command = 'l\\x73'\n)\n```": says(LS),
+        "[Bash(command='l\\\ns')]": says(LS),
+        "[Bash(command='\\ud83c \\q \\xzz')]": says(Call("Bash", {"command": "\ufffd \\q \\xzz"})),
+        "[Read(deep=true, more={'a': null})]": says(Call("Read", {"deep": True, "more": {"a": None}})),
+    },
+    broken={
+        "[Bash(command='l": says(Call("Bash", {"command": "l"}), num_malformed=1),
+        "[Read(more={'a': ['b": says(Call("Read", {"more": {"a": ["b"]}}), num_malformed=1),
+        "[Read(more={'a': 1, b": says(Call("Read", {"more": {"a": 1}}), "b", num_malformed=1),
+        "[Read(tags=": says(Call("Read", {}), num_malformed=1),
+        "[Bash('ls')]": says(Call("Bash", {}), "'ls')]", num_malformed=1),
+        f"[Read(tags={'[' * 70}": says(Call("Read", {"tags": _nested(64)}), "[" * 6, num_malformed=1),
+    },
+    plain=(
+        "```python\nprint(nobody(x=1))\n```",
+        "```tool_code\nx = Bash\n```\n",
+        "[nobody(x=1)]",
+        "[1]: note (see Bash)",
+        "[Bash]\n(command='ls')",
+        "I call [Bash(command='ls')]",
+        "```c\nBash(command);\n```",
+        "```python",
+        "[",
+    ),
 )
 
 _H_LS = '<|channel|>commentary to=functions.Bash <|constrain|>json<|message|>{"command": "ls"}<|call|>'
@@ -420,9 +466,9 @@ HARMONY_CORPUS = Corpus(
         "<|channel|>",
         "<|start|>assistant<|channel|>comm",
         "<|channel|>final<|end|>Done.",
-        "<|channel|>" + "n" * 2000,
+        "<|channel|>" + "n" * 700,
     ),
-    plain=("I go to=functions.Bash", "to=nowhere", "to=" + "x" * 2000, " \n "),
+    plain=("I go to=functions.Bash", "to=nowhere", "to=" + "x" * 700, " \n "),
 )
 
 CORPORA = {
@@ -431,6 +477,7 @@ CORPORA = {
     "mistral": MISTRAL_CORPUS,
     "glm": GLM_CORPUS,
     "function-gemma": FUNCTION_GEMMA_CORPUS,
+    "gemma3": GEMMA3_CORPUS,
     "gemma4": GEMMA4_CORPUS,
     "gemma4-thoughts": GEMMA4_THOUGHTS,
     "harmony": HARMONY_CORPUS,

@@ -78,7 +78,7 @@ def read_pieces(
     parser = markup.parser(context)
     deltas = [delta for piece in pieces for delta in parser.feed(piece)]
     deltas += parser.finish()
-    parts, reasoning = _parts_of(deltas)
+    parts, reasoning = parts_of(deltas)
     return Read(parts=parts, num_malformed=parser.num_malformed, reasoning=reasoning)
 
 
@@ -99,7 +99,7 @@ def calls_of(read: Read) -> list[Call]:
     return [part for part in read.parts if isinstance(part, Call)]
 
 
-def _parts_of(deltas: Iterable[Delta]) -> tuple[tuple[Part, ...], str]:
+def parts_of(deltas: Iterable[Delta]) -> tuple[tuple[Part, ...], str]:
     parts: list[Part] = []
     reasoning, name, arguments = "", "", ""
     call_ids: list[str] = []

@@ -19,6 +19,7 @@ CHOICES = {
     FACSIMILES["mistral-args"]: "mistral",
     FACSIMILES["glm-4.5"]: "glm",
     FACSIMILES["glm-4.7"]: "glm",
+    FACSIMILES["gemma-3"]: "gemma3",
     FACSIMILES["function-gemma"]: "function_gemma",
     FACSIMILES["gemma-4"]: "gemma4",
     FACSIMILES["gpt-oss"]: "harmony",

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keepwarm.chat.events import ToolCallArguments, ToolCallEnd
+from keepwarm.chat.parsing.parser import ParsingContext
 from tests.chat.parsing.corpora import CORPORA, Corpus
-from tests.chat.parsing.reading import Read, calls_of, read_every_split, read_pieces, text_of
+from tests.chat.parsing.reading import TOOLS, Read, calls_of, read_every_split, read_pieces, text_of
 
 
 def cases(*kinds: str) -> list[object]:
@@ -55,3 +61,58 @@ def test_an_answer_that_ends_anywhere_makes_no_call_that_the_whole_does_not(
         cut = read_pieces(corpus.markup, [text[:end]])
         assert [call.name for call in calls_of(cut)] == names[: len(calls_of(cut))], text[:end]
         assert cut == read_pieces(corpus.markup, text[:end])
+
+
+def fragments(corpus: Corpus) -> list[str]:
+    """Pieces of this family's markup, and of what stands between."""
+    whole = "".join([*corpus.well_formed, *corpus.sloppy, *corpus.broken])
+    pieces = re.split(r"(<[^<>\n]{1,40}>|\[/?[A-Z_]+\]|[\[\]{}()'\",:=\n]|call:)", whole)
+    return sorted({piece for piece in pieces if 0 < len(piece) <= 60})
+
+
+NO_CALL_BUT_MARKUP = ("[THINK]", "<|channel>thought", "<|message|>")
+
+
+@pytest.mark.parametrize("name", CORPORA)
+@settings(deadline=None, max_examples=150)
+@given(drawn=st.data())
+def test_any_heap_of_markup_is_read_to_its_end_and_the_same_however_it_is_cut(
+    name: str, drawn: st.DataObject
+) -> None:
+    markup, known = CORPORA[name].markup, fragments(CORPORA[name])
+    pieces = drawn.draw(st.lists(st.sampled_from(known), max_size=25))
+    text = "".join(pieces)
+
+    read = read_pieces(markup, pieces)
+
+    assert read == read_pieces(markup, text) == read_pieces(markup, [text])
+    if not calls_of(read) and not any(mark in text for mark in NO_CALL_BUT_MARKUP):
+        assert text_of(read) == text, "what is no call is lost"
+
+
+STREAMED = {
+    "deepseek-v3": ('<｜tool▁call▁begin｜>Bash<｜tool▁sep｜>{"command": "', '"}<｜tool▁call▁end｜>'),
+    "dsml": (
+        '<｜DSML｜invoke name="Bash"><｜DSML｜parameter name="command" string="true">',
+        "</｜DSML｜parameter></｜DSML｜invoke>",
+    ),
+    "mistral": ('[TOOL_CALLS]Bash[ARGS]{"command": "', '"}'),
+    "glm": ("<tool_call>Bash\n<arg_key>command</arg_key>\n<arg_value>", "</arg_value>\n</tool_call>"),
+    "function-gemma": ("<start_function_call>call:Bash{command:<escape>", "<escape>}<end_function_call>"),
+    "gemma3": ("```tool_code\nBash(command='", "')\n```"),
+    "gemma4": ('<|tool_call>call:Bash{command:<|"|>', '<|"|>}<tool_call|>'),
+    "harmony": ('<|channel|>commentary to=functions.Bash<|message|>{"command": "', '"}<|call|>'),
+}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_a_string_goes_out_as_it_comes(name: str) -> None:
+    before, after = STREAMED[name]
+    parser = CORPORA[name].markup.parser(ParsingContext(tools=TOOLS, new_call_id=lambda: "id"))
+    parser.feed(before + "a ")
+
+    deltas = [parser.feed(f"word{number} ") for number in range(3)]
+    rest = [*parser.feed(after), *parser.finish()]
+
+    assert deltas == [[ToolCallArguments(json=f"word{number} ")] for number in range(3)]
+    assert ToolCallEnd() in rest

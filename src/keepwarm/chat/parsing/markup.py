@@ -15,7 +15,7 @@ from keepwarm.chat.parsing.marks import Marks
 from keepwarm.chat.parsing.parser import AnswerParser, ParsingContext
 from keepwarm.chat.parsing.reading import ReadBlock, Reading
 from keepwarm.chat.parsing.sink import AnswerSink
-from keepwarm.chat.parsing.source import Source, Steps
+from keepwarm.chat.parsing.source import WHITE_SPACE, Source, Steps
 from keepwarm.core.errors import InvariantBroken
 
 __all__ = ["MarkupFormat", "MarkupParser", "ReadBlock", "Reading"]
@@ -80,14 +80,35 @@ def read_answer(reading: Reading, markup: MarkupFormat) -> Steps[None]:
     source, sink = reading.source, reading.sink
     bare_blocks = {**BARE_CALLS, **markup.bare_blocks}
     marks = Marks((*markup.blocks, *bare_blocks))
-    while mark := (yield from source.pass_until(marks, sink.text)):
+    is_counted = False  # marks that follow each other and make no call count once
+
+    def pass_on(text: str) -> None:
+        nonlocal is_counted
+        is_counted = is_counted and not text.strip(WHITE_SPACE)
+        sink.text(text)
+
+    while mark := (yield from source.pass_until(marks, pass_on)):
         source.mark()
         source.take(len(mark))
         if mark in markup.blocks:
-            if not (yield from markup.blocks[mark](reading)):
-                sink.malformed()
-                sink.text(source.since_mark())
+            if (yield from markup.blocks[mark](reading)):
+                is_counted = False
+            else:
+                sink.num_malformed += not is_counted
+                is_counted = True
+                _give_back(reading, marks)
         elif not sink.line_is_blank or not (yield from bare_blocks[mark](reading)):
-            sink.text(source.since_mark())
+            _give_back(reading, marks)
         source.unmark()
     sink.finish()
+
+
+def _give_back(reading: Reading, marks: Marks) -> None:
+    """What was no call: a mark that it begins with is text, and the rest is looked at again, since
+    how far a reader came says nothing of what stands there."""
+    source = reading.source
+    source.put_back()
+    num_space = len(source.pending) - len(source.pending.lstrip(WHITE_SPACE))
+    mark = next((mark for mark in marks.spellings if source.pending.startswith(mark, num_space)), "")
+    if mark:
+        reading.sink.text(source.take(num_space + len(mark)))

@@ -8,13 +8,13 @@ told from text before its end: the text is out, and the mark is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from keepwarm.chat.events import Delta, ReasoningDelta, ToolCallStart
+from keepwarm.chat.parsing.held_space import HeldSpace
 from keepwarm.chat.parsing.marks import Marks
 from keepwarm.chat.parsing.parser import AnswerParser, ParsingContext
-from keepwarm.chat.parsing.source import WHITE_SPACE, Source, Steps
+from keepwarm.chat.parsing.source import Source, Steps
 from keepwarm.core.errors import InvariantBroken
 
 
@@ -116,11 +116,11 @@ class ReasoningParser:
 
     def _read_thought(self, opening: Marks, closing: Marks) -> Steps[None]:
         """Up to and with its closing mark. Some models open what the prompt has opened already."""
-        source, think = self._source, _EdgesStripped(self._think)
+        source, space = self._source, HeldSpace()
         yield from source.skip()
         if (yield from source.accept(opening)):
             yield from source.skip()
-        yield from source.pass_until(closing, think)
+        yield from source.pass_until(closing, lambda text: self._think(space.add(text)))
         yield from source.accept(closing)
 
     def _read_to_stray_end(self, closing: Marks) -> Steps[None]:
@@ -131,7 +131,8 @@ class ReasoningParser:
             self._num_malformed += 1
 
     def _think(self, text: str) -> None:
-        self._deltas.append(ReasoningDelta(text=text))
+        if text:
+            self._deltas.append(ReasoningDelta(text=text))
 
     def _pass_on(self, text: str) -> None:
         deltas = self._inner.feed(text)
@@ -141,18 +142,3 @@ class ReasoningParser:
     def _take(self) -> list[Delta]:
         deltas, self._deltas = self._deltas, []
         return deltas
-
-
-class _EdgesStripped:
-    """Passes text on without the white space at its end; its beginning is skipped before."""
-
-    def __init__(self, write: Callable[[str], object]) -> None:
-        self._write = write
-        self._space = ""
-
-    def __call__(self, text: str) -> None:
-        text = self._space + text
-        words = text.rstrip(WHITE_SPACE)
-        self._space = text[len(words) :]
-        if words:
-            self._write(words)

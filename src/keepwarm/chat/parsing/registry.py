@@ -5,6 +5,7 @@ from __future__ import annotations
 from keepwarm.chat.parsing.deepseek_v3 import DEEPSEEK_V3
 from keepwarm.chat.parsing.dsml import DSML
 from keepwarm.chat.parsing.gemma import FUNCTION_GEMMA, GEMMA4
+from keepwarm.chat.parsing.gemma3 import GEMMA3
 from keepwarm.chat.parsing.glm import GLM
 from keepwarm.chat.parsing.harmony import HARMONY
 from keepwarm.chat.parsing.hermes import HERMES
@@ -22,6 +23,7 @@ TOOL_FORMATS: tuple[ToolFormat, ...] = (
     DEEPSEEK_V3,
     MISTRAL,
     GLM,
+    GEMMA3,
     GEMMA4,
     FUNCTION_GEMMA,
     HARMONY,

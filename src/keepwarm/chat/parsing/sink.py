@@ -12,7 +12,7 @@ from keepwarm.chat.events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from keepwarm.chat.parsing.source import WHITE_SPACE
+from keepwarm.chat.parsing.held_space import WHITE_SPACE, HeldSpace
 
 
 class AnswerSink:
@@ -21,10 +21,8 @@ class AnswerSink:
     def __init__(self, new_call_id: Callable[[], str]) -> None:
         self._new_call_id = new_call_id
         self._deltas: list[Delta] = []
-        self._space = ""
-        """White space that goes out if text follows it."""
+        self._space = HeldSpace()
         self._follows_call = False
-        self._call_is_open = False
         self.line_is_blank = True
         """Nothing but white space since the last line break, call or the beginning."""
         self.num_malformed = 0
@@ -37,22 +35,17 @@ class AnswerSink:
         if not text:
             return
         self._follows_call = False
-        text = self._space + text
-        words = text.rstrip(WHITE_SPACE)
-        self._space = text[len(words) :]
-        if words:
-            self._add_text(words)
+        self._add_text(self._space.add(text))
 
     def reasoning(self, text: str) -> None:
         """More of what the model thinks."""
         if text:
-            self._release_space()
+            self._add_text(self._space.release())
             self._deltas.append(ReasoningDelta(text=text))
 
     def start_call(self, name: str) -> None:
         """`arguments` and `end_call` must follow."""
-        self._space = ""
-        self._call_is_open = True
+        self._space.drop()
         self._deltas.append(ToolCallStart(id=self._new_call_id(), name=name))
 
     def arguments(self, json: str) -> None:
@@ -68,7 +61,6 @@ class AnswerSink:
     def end_call(self) -> None:
         """The arguments are one whole JSON object."""
         self._deltas.append(ToolCallEnd())
-        self._call_is_open = False
         self._follows_call = self.line_is_blank = True
 
     def malformed(self) -> None:
@@ -77,19 +69,16 @@ class AnswerSink:
 
     def finish(self) -> None:
         """No more comes: white space at the end of a text belongs to it."""
-        self._release_space()
+        self._add_text(self._space.release())
 
     def take(self) -> list[Delta]:
         """What came since the last time."""
         deltas, self._deltas = self._deltas, []
         return deltas
 
-    def _release_space(self) -> None:
-        space, self._space = self._space, ""
-        if space:
-            self._add_text(space)
-
     def _add_text(self, text: str) -> None:
+        if not text:
+            return
         last = self._deltas[-1] if self._deltas else None
         if isinstance(last, TextDelta):
             self._deltas[-1] = TextDelta(text=last.text + text)

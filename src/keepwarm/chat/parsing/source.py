@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
+from keepwarm.chat.parsing.held_space import WHITE_SPACE
 from keepwarm.chat.parsing.marks import Marks
+
+__all__ = ["WHITE_SPACE", "Source", "Steps"]
 
 _Result = TypeVar("_Result")
 Steps = Generator[None, None, _Result]
 """A reader's work: `result = yield from …`."""
-
-WHITE_SPACE = " \t\r\n"
 
 
 class Source:
@@ -101,12 +102,16 @@ class Source:
             yield from self.more()
 
     def read_until(self, marks: Marks, *, limit: int) -> Steps[tuple[str, str]]:
-        """What stands before the next mark, and the mark, which is not taken. The mark is "" where
-        none comes within about `limit` characters."""
+        """What stands before the next mark, and the mark, which is not taken. Where none comes
+        after `limit` characters at most, it takes so many, and the mark is ""."""
         read: list[str] = []
+        num_left = limit
         while True:
             num_before, mark = marks.split(self.pending, is_last=self.has_ended)
-            read.append(self.take(num_before))
-            if mark or self.has_ended or sum(map(len, read)) > limit:
+            read.append(self.take(min(num_before, num_left)))
+            if num_before > num_left:
+                return "".join(read), ""
+            if mark or self.has_ended:
                 return "".join(read), mark
+            num_left -= num_before
             yield from self.more()

@@ -8,5 +8,6 @@ from keepwarm.dialects.anthropic.parse import parse_count, parse_turn
 from keepwarm.dialects.anthropic.stream import open_stream, whole_answer
 
 NAME = "anthropic"
+LIST_FIELD = "messages"
 
-__all__ = ["NAME", "error_reply", "open_stream", "parse_count", "parse_turn", "whole_answer"]
+__all__ = ["LIST_FIELD", "NAME", "error_reply", "open_stream", "parse_count", "parse_turn", "whole_answer"]

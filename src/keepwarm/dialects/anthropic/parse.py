@@ -59,6 +59,7 @@ def parse_turn(body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
         is_subagent=read.system.is_subagent,
         unserved=(*unserved, *fields.unknown(_IGNORED)),
         normalised=("attribution",) * read.system.num_attributions,
+        num_lead_messages=int(read.system.message is not None),
     )
 
 

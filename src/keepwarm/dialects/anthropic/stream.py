@@ -117,6 +117,9 @@ class MessageStream:
             return self._empty_delta()
         return self._start() + named_event(b"message_delta", _NOTHING_YET)
 
+    def tells(self, error: KeepwarmError) -> bool:
+        return False
+
     def fail(self, error: KeepwarmError) -> bytes:
         return error_event(error, self._head.request_id)
 

@@ -8,5 +8,6 @@ from keepwarm.dialects.openai_chat.stream import open_stream, whole_answer
 from keepwarm.dialects.openai_errors import error_reply
 
 NAME = "openai_chat"
+LIST_FIELD = "messages"
 
-__all__ = ["NAME", "error_reply", "open_stream", "parse_count", "parse_turn", "whole_answer"]
+__all__ = ["LIST_FIELD", "NAME", "error_reply", "open_stream", "parse_count", "parse_turn", "whole_answer"]

@@ -11,17 +11,21 @@ from keepwarm.dialects.openai_chat.tools import CallForm
 
 
 class OpenCall:
-    """One call while it is streamed: what each event adds to the chunk's `delta`."""
+    """One call while it is streamed: what each event adds to the chunk's `delta`, None for nothing.
+    The older form has room for the first call alone."""
 
     def __init__(self, event: ToolCallStart, index: int, form: CallForm) -> None:
         self._event = event
         self._index = index
         self._is_legacy = form.is_legacy
+        self._is_left_out = form.is_legacy and index > 0
         self._custom = CustomInput() if event.name in form.custom_names else None
         self._has_arguments = False
 
-    def start(self) -> dict[str, Any]:
+    def start(self) -> dict[str, Any] | None:
         """The call is named."""
+        if self._is_left_out:
+            return None
         if self._is_legacy:
             return {"function_call": {"name": self._event.name, "arguments": ""}}
         call = {"index": self._index, "id": self._event.id}
@@ -31,8 +35,8 @@ class OpenCall:
         return _calls(call | {"type": "function", "function": function})
 
     def arguments(self, piece: str) -> dict[str, Any] | None:
-        """More of the arguments; None where that says nothing yet."""
-        if not piece:
+        """More of the arguments."""
+        if not piece or self._is_left_out:
             return None
         self._has_arguments = True
         if self._is_legacy:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from keepwarm.chat.messages import Chat
@@ -63,7 +65,7 @@ def parse_turn(body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
         stream=fields.flag("stream"),
         include_usage=bool(stream_options and stream_options.include_usage),
         tool_choice=tools.choice,
-        output_schema=read_format("response_format", fields.optional("response_format", _FORMAT)),
+        output_schema=_output_schema(fields),
         reasoning=_reasoning(fields),
         session=fields.text("prompt_cache_key") or "",
         unserved=(*unserved, *fields.unknown(_IGNORED)),
@@ -98,6 +100,11 @@ def _max_output_tokens(fields: JsonBody) -> int | None:
     older = fields.integer("max_tokens", low=1)
     newer = fields.integer("max_completion_tokens", low=1)
     return older if newer is None else newer
+
+
+def _output_schema(fields: JsonBody) -> dict[str, Any] | None:
+    sent = fields.optional("response_format", _FORMAT)
+    return read_format("response_format", sent, schema_at="json_schema.schema")
 
 
 def _reasoning(fields: JsonBody) -> bool | None:

@@ -90,6 +90,9 @@ class ChunkStream:
     def progress(self) -> bytes:
         return self._chunk({})
 
+    def tells(self, error: KeepwarmError) -> bool:
+        return False
+
     def fail(self, error: KeepwarmError) -> bytes:
         return data_event(error_body(error))  # no [DONE] follows
 
@@ -107,7 +110,7 @@ class ChunkStream:
     def _start_call(self, event: ToolCallStart) -> bytes:
         self._call = OpenCall(event, self._num_calls, self._form)
         self._num_calls += 1
-        return self._chunk(self._call.start())
+        return self._delta(self._call.start())
 
     def _open_call(self) -> OpenCall:
         if self._call is None:

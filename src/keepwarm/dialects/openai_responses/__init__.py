@@ -9,5 +9,6 @@ from keepwarm.dialects.openai_responses.response import whole_answer
 from keepwarm.dialects.openai_responses.stream import open_stream
 
 NAME = "openai_responses"
+LIST_FIELD = "input"
 
-__all__ = ["NAME", "error_reply", "open_stream", "parse_count", "parse_turn", "whole_answer"]
+__all__ = ["LIST_FIELD", "NAME", "error_reply", "open_stream", "parse_count", "parse_turn", "whole_answer"]

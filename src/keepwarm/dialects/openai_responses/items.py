@@ -87,9 +87,9 @@ class ItemReader:
             case "function_call" | "custom_tool_call" | "tool_search_call":
                 yield Message(role="assistant", parts=(_tool_use(field, item),))
             case "function_call_output" | "custom_tool_call_output":
-                yield _result(field, item, self._output(f"{field}.output", item.output))
+                yield _result(item, self._output(f"{field}.output", item.output))
             case "tool_search_output":
-                yield _result(field, item, self._told(field, item))
+                yield _result(item, self._told(field, item))
             case "additional_tools":
                 yield Message(role="system", parts=self._told(field, item))
             case "item_reference":
@@ -142,8 +142,9 @@ def _role(field: str, item: ItemIn) -> Role:
             raise one_of(f"{field}.role", other, _ROLES)
 
 
-def _result(field: str, item: ItemIn, parts: tuple[Text | Image, ...]) -> Message:
-    call_id = needed(item.call_id, f"{field}.call_id")
+def _result(item: ItemIn, parts: tuple[Text | Image, ...]) -> Message:
+    """Outputs that answer no call are let be: they would come again with every turn."""
+    call_id = item.call_id or item.id or ""
     return Message(role="user", parts=(ToolResult(tool_use_id=call_id, parts=parts),))
 
 

@@ -78,7 +78,7 @@ def parse_turn(body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
         max_output_tokens=fields.integer("max_output_tokens", low=1),
         stream=fields.flag("stream"),
         tool_choice=tool_choice,
-        output_schema=read_format("text.format", text.format),
+        output_schema=read_format("text.format", text.format, schema_at="schema"),
         reasoning=reasons(reasoning.effort),
         session=fields.text("prompt_cache_key") or "",
         answer_form=ResponseForm(
@@ -88,6 +88,8 @@ def parse_turn(body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
             seals_reasoning=_SEALED in include,
         ),
         unserved=(*read.tools.unserved, *read.items.unserved, *_unserved(fields)),
+        num_lead_messages=int(bool(fields.text("instructions"))),
+        may_be_shortened=not read.tools.found,  # calls of found tools are named by what the list says
     )
 
 

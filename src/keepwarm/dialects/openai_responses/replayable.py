@@ -4,7 +4,6 @@ no secret, only opaque: the same client was told the thoughts in words."""
 from __future__ import annotations
 
 import base64
-import binascii
 
 _PREFIX = "keepwarm1:"
 
@@ -20,5 +19,5 @@ def unsealed(content: str) -> str | None:
         return None
     try:
         return base64.b64decode(content.removeprefix(_PREFIX), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # of base64, or of UTF-8
         return None

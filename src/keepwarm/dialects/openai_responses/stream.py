@@ -24,7 +24,7 @@ from keepwarm.chat.events import (
     ToolCallEnd,
     ToolCallStart,
 )
-from keepwarm.core.errors import InvariantBroken, KeepwarmError, from_wire
+from keepwarm.core.errors import ContextTooLong, InvariantBroken, KeepwarmError, from_wire
 from keepwarm.dialects.dialect import AnswerHead
 from keepwarm.dialects.openai_responses.form import form_of
 from keepwarm.dialects.openai_responses.output import Event, OutputItem
@@ -54,6 +54,13 @@ class ResponseStream:
 
     def ping(self) -> bytes:
         return _PING
+
+    def progress(self) -> bytes:
+        return self._start() + self._write(("in_progress", {"response": self._response.in_progress()}))
+
+    def tells(self, error: KeepwarmError) -> bool:
+        """Codex compacts when a response failed for its length; a status of 400 ends its session."""
+        return isinstance(error, ContextTooLong)
 
     def fail(self, error: KeepwarmError) -> bytes:
         """Clients look for the error in a response, so one is begun if it must be."""

@@ -117,7 +117,7 @@ SCHEMAS: dict[str, Schema] = {
             "instructions": STRING,
             "max_output_tokens": _MAX_TOKENS,
             "stream": BOOLEAN,
-            "store": described({"type": "boolean", "const": False}, "Nothing is stored."),
+            "store": described(BOOLEAN, "Ignored: nothing is stored."),
             "temperature": between(0, 2),
             "top_p": between(0, 1),
             "tools": array(_RESPONSES_TOOL),

@@ -149,6 +149,21 @@ OPERATIONS: tuple[Operation, ...] = (
         },
     ),
     Operation(
+        method="POST",
+        path="/v1/responses",
+        id="create_response",
+        summary="OpenAI Responses: the next answer of a conversation, streamed or whole; nothing is stored",
+        body=openai.RESPONSES_REQUEST,
+        parameters=_TURN_HEADERS,
+        answers={
+            200: (
+                "The answer; with `stream`, as events.",
+                {JSON: openai.RESPONSES_ANSWER, EVENTS: openai.EVENT},
+            ),
+            **_OPENAI_ERRORS,
+        },
+    ),
+    Operation(
         method="GET",
         path="/v1/models",
         id="list_models",

@@ -1,0 +1,223 @@
+"""Bodies that begin as an earlier one did: read, and passed on, from where they differ.
+
+    body:       {…, "messages": [ m0, m1, … mk ┊ mk+1, … mn ], …}
+                 ├──── seen before, by its digest ─┤
+    read:       {…, "messages": [               mk+1, … mn ], …}
+
+An agent sends its whole conversation again on every turn. What was read of it before has a name
+(`chat.chain`), under which the replica knows it too; the rest is parsed as a body of its own. The
+last few messages are always read again, since clients move their cache marks among them. Wherever
+anything does not fit, the body is read whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+from blake3 import blake3
+
+from keepwarm.chat.chain import chain_on, chain_root
+from keepwarm.chat.memo import BoundedMemo
+from keepwarm.chat.messages import Message, ToolSpec
+from keepwarm.chat.request import KnownBeginning
+from keepwarm.core.errors import BadRequest
+from keepwarm.core.ids import TenantId
+from keepwarm.core.session import SessionKey
+from keepwarm.dialects.dialect import Dialect, DialectOptions
+from keepwarm.dialects.turn import Turn
+
+_READ_AGAIN = 3
+"""Messages at the end of a body that its successor may spell differently."""
+_MIN_KNOWN_BYTES = 16_384
+"""Less is read in no time."""
+_MAX_SESSIONS = 4096
+_BEGINNINGS_A_SESSION = 4
+_OPENING_BYTES = 2048
+_CHECKED_FIRST_BYTES = 64
+
+_TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+
+_Key = tuple[TenantId, str, SessionKey | bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beginning:
+    """`body[:end]`, which ends with a message, as one replica knows it."""
+
+    replica: object
+    first: int
+    """Where the list's first message begins."""
+    end: int
+    digest: bytes
+    last_bytes: bytes
+    lead: bytes
+    """The chain's name after the tools and what stands before the list."""
+    known: KnownBeginning
+    found_tools: tuple[ToolSpec, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBody:
+    """A body read, perhaps without its beginning."""
+
+    body: bytes
+    turn: Turn
+    """Its chat holds what follows `known`."""
+    key: _Key
+    base: _Beginning | None = None
+    rest: int = 0
+    """Where the message after the beginning starts."""
+
+    @property
+    def known(self) -> KnownBeginning | None:
+        return None if self.base is None else self.base.known
+
+
+class GrowingBodies:
+    """One gateway's. Single-threaded: the event loop's."""
+
+    def __init__(self, options: DialectOptions) -> None:
+        self._options = options
+        self._sessions: BoundedMemo[_Key, tuple[_Beginning, ...]] = BoundedMemo(max_bytes=_MAX_SESSIONS)
+
+    def read(self, dialect: Dialect, body: bytes, tenant: TenantId, session: SessionKey) -> ReadBody:
+        """Raises `BadRequest`, as the dialect does for the whole body."""
+        key = (tenant, dialect.NAME, session if session.session else _opening(body))
+        for base in self._sessions.get(key) or ():
+            rest = _rest(body, base)
+            turn = None if rest is None else self._read_rest(dialect, body, base, rest)
+            if rest is not None and turn is not None:
+                return ReadBody(body=body, turn=turn, key=key, base=base, rest=rest)
+        return ReadBody(body=body, turn=dialect.parse_turn(body, self._options), key=key)
+
+    def read_whole(self, dialect: Dialect, read: ReadBody) -> ReadBody:
+        """The same body without a shortcut, for a replica that knows the beginning no more."""
+        turn = dialect.parse_turn(read.body, self._options)
+        return ReadBody(body=read.body, turn=turn, key=read.key)
+
+    def learn(self, dialect: Dialect, read: ReadBody, replica: object) -> None:
+        """The replica knows this conversation now: what follows it need not bring it again."""
+        if len(read.body) < _MIN_KNOWN_BYTES or not read.turn.may_be_shortened:
+            return
+        beginning = self._beginning(dialect, read, replica)
+        if beginning is None:
+            return
+        others = tuple(each for each in self._sessions.get(read.key) or () if each is not read.base)
+        self._sessions.put(read.key, (beginning, *others)[:_BEGINNINGS_A_SESSION], 1)
+
+    def _read_rest(self, dialect: Dialect, body: bytes, base: _Beginning, rest: int) -> Turn | None:
+        """What comes after the beginning; None where that alone does not say all."""
+        try:
+            turn = dialect.parse_turn(body[: base.first] + body[rest:], self._options)
+        except BadRequest:
+            return None  # the whole body's error names the right message
+        if not turn.may_be_shortened or _lead_chain(turn) != base.lead:
+            return None
+        chat = turn.chat
+        found = {tool.name: tool for tool in (*base.found_tools, *chat.found_tools)}
+        messages = chat.messages[turn.num_lead_messages :]
+        return replace(
+            turn, chat=msgspec.structs.replace(chat, messages=messages, found_tools=tuple(found.values()))
+        )
+
+    def _beginning(self, dialect: Dialect, read: ReadBody, replica: object) -> _Beginning | None:
+        """All but the last messages; None where they cannot be told apart."""
+        turn, base = read.turn, read.base
+        shortened = read.body if base is None else read.body[: base.first] + read.body[read.rest :]
+        shift = len(read.body) - len(shortened)
+        spans = _spans(shortened, dialect.LIST_FIELD)
+        lead = turn.num_lead_messages if base is None else 0
+        messages = turn.chat.messages[lead:]
+        kept = self._kept(dialect, shortened, spans, messages)
+        if kept is None:
+            return None
+        num_elements, num_messages = kept
+        chain = _lead_chain(turn) if base is None else base.known.chain
+        num_before = turn.num_lead_messages if base is None else base.known.num_messages
+        end = spans[num_elements - 1][1] + shift
+        return _Beginning(
+            replica=replica,
+            first=spans[0][0] if base is None else base.first,
+            end=end,
+            digest=_digest(memoryview(read.body)[:end]),
+            last_bytes=read.body[max(0, end - _CHECKED_FIRST_BYTES) : end],
+            lead=_lead_chain(turn) if base is None else base.lead,
+            known=KnownBeginning(
+                chain=chain_on(chain, messages[:num_messages])[-1], num_messages=num_before + num_messages
+            ),
+            found_tools=turn.chat.found_tools,
+        )
+
+    def _kept(
+        self, dialect: Dialect, body: bytes, spans: Sequence[tuple[int, int]], messages: Sequence[Message]
+    ) -> tuple[int, int] | None:
+        """How many of the list's elements to keep, and how many messages they are by themselves."""
+        most = len(spans) - _READ_AGAIN
+        if most < 1:
+            return None
+        if len(spans) == len(messages):
+            return most, most
+        for num_elements in range(most, max(0, most - _READ_AGAIN), -1):  # one message may be of several
+            cut = body[: spans[num_elements - 1][1]] + body[spans[-1][1] :]
+            try:
+                turn = dialect.parse_turn(cut, self._options)
+            except BadRequest:
+                continue
+            alone = turn.chat.messages[turn.num_lead_messages :]
+            if alone and tuple(messages[: len(alone)]) == alone:
+                return num_elements, len(alone)
+        return None
+
+
+def _rest(body: bytes, base: _Beginning) -> int | None:
+    """Where the message after the beginning starts; None where there is none, or another beginning."""
+    if body[base.end - len(base.last_bytes) : base.end] != base.last_bytes:
+        return None
+    comma = _skip_space(body, base.end)
+    if body[comma : comma + 1] != b"," or _digest(memoryview(body)[: base.end]) != base.digest:
+        return None
+    return comma + 1
+
+
+def _lead_chain(turn: Turn) -> bytes:
+    lead: Sequence[Message] = turn.chat.messages[: turn.num_lead_messages]
+    return chain_on(chain_root(turn.chat.tools), lead)[-1]
+
+
+def _spans(body: bytes, field: str) -> list[tuple[int, int]]:
+    """Where each element of a top-level list lies in the body; empty where that cannot be told."""
+    raw = _TOP.decode(body).get(field)
+    if raw is None or bytes(memoryview(raw)[:1]) != b"[":
+        return []
+    origin = _address(body)
+    spans = [
+        (_address(each) - origin, _address(each) - origin + len(memoryview(each)))
+        for each in _LIST.decode(raw)
+    ]
+    if any(not 0 <= start <= end <= len(body) for start, end in spans):
+        return []  # copies, not places
+    return spans
+
+
+def _address(buffer: bytes | msgspec.Raw) -> int:
+    address: int = np.frombuffer(buffer, np.uint8).__array_interface__["data"][0]
+    return address
+
+
+def _skip_space(body: bytes, at: int) -> int:
+    while body[at : at + 1] in (b" ", b"\n", b"\t", b"\r"):
+        at += 1
+    return at
+
+
+def _opening(body: bytes) -> bytes:
+    """Stands for the session of clients that name none."""
+    return _digest(memoryview(body)[:_OPENING_BYTES])
+
+
+def _digest(piece: memoryview) -> bytes:
+    return blake3(piece).digest(16)
