@@ -52,7 +52,7 @@ class FrontTurn:
     """An `OpenTurn`."""
 
     def __init__(self, request: ChatRequest, *, ports: TurnPorts, tell: Tell) -> None:
-        self.request = request
+        self.request_id = request.request_id
         self.answer: Answer | None = None
         """Once it is prepared."""
         self._ports = ports
@@ -60,7 +60,7 @@ class FrontTurn:
         self._received_at_s = ports.clock()
         self._is_over = False
         name = f"prepare {request.request_id}"
-        self._preparing = asyncio.create_task(self._prepare(), name=name)
+        self._preparing = asyncio.create_task(self._prepare(request), name=name)
 
     def close(self) -> None:
         """See `OpenTurn.close`."""
@@ -73,12 +73,13 @@ class FrontTurn:
         """End it for this reason, unless it is over."""
         if not self._is_over:
             self._stop()
-            self._end_failed(failure_of(error, self.request.request_id))
+            self._end_failed(failure_of(error, self.request_id))
 
-    async def _prepare(self) -> None:
+    async def _prepare(self, request: ChatRequest) -> None:
+        """Its texts are megabytes and the answer may take minutes, so only this task holds the request."""
         ports = self._ports
         try:
-            turn = await ports.prepare(self.request)
+            turn = await ports.prepare(request)
             self.answer = answer = Answer(
                 words=turn.words,
                 limit=turn.limit,
@@ -88,7 +89,7 @@ class FrontTurn:
             self._tell((answer.accepted(),))
             ports.rank.submit(turn.submit, self._hear)
         except KeepwarmError as error:  # the rank has not taken it
-            self._end_failed(failure_of(error, self.request.request_id))
+            self._end_failed(failure_of(error, self.request_id))
         except Exception as error:
             self.fail(error)
 
@@ -104,7 +105,7 @@ class FrontTurn:
     def _take(self, answer: Answer, events: Sequence[RankEvent]) -> None:
         told: Sequence[ChatEvent] = answer.take(events)
         if answer.cut_at is not None:
-            self._ports.rank.cut(self.request.request_id, answer.cut_at)
+            self._ports.rank.cut(self.request_id, answer.cut_at)
         if answer.outcome is not None:
             answer.remember()  # before anybody can send it back
             self._leave(answer.outcome)
@@ -114,7 +115,7 @@ class FrontTurn:
     def _stop(self) -> None:
         """Whoever works for it stops within one step."""
         self._preparing.cancel()
-        self._ports.rank.abort(self.request.request_id)
+        self._ports.rank.abort(self.request_id)
 
     def _remember_what_was_sent(self) -> None:
         if self.answer is None:
@@ -122,7 +123,7 @@ class FrontTurn:
         try:
             self.answer.remember()
         except Exception:  # nobody waits for it
-            logger.exception("request %s: its answer cannot be remembered", self.request.request_id)
+            logger.exception("request %s: its answer cannot be remembered", self.request_id)
 
     def _end_failed(self, failed: Failed) -> None:
         self._leave(failed.error.code)

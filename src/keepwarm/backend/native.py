@@ -142,7 +142,7 @@ class NativeBackend(TellingBackend):
 
     def _count_turn(self, turn: FrontTurn, outcome: str) -> None:
         """The last of a request, however it ended."""
-        del self._open[turn.request.request_id]
+        del self._open[turn.request_id]
         self._outcomes[outcome] += 1
         if turn.answer is not None and turn.answer.num_malformed:
             self._malformed[self._loaded_words().tool_format] += turn.answer.num_malformed
