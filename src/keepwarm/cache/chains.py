@@ -14,6 +14,7 @@ Only leaves are ever removed, so a chain is whole up to its length whenever a bl
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,8 +91,7 @@ class Chains:
 
     def remove(self, leaves: BlockIds) -> None:
         """Blocks lose their names; whoever follows one of them is among them."""
-        numbers, counts = np.unique(self._number[leaves], return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+        for number, count in Counter[int](self._number[leaves].tolist()).items():
             chain = self._chains[number]
             chain.length -= count
             if not chain.length:

@@ -17,9 +17,9 @@ are evicted first. A name belongs to one block: who computes a prefix a second t
 block for the first one (`Replacement`).
 
 From the first follows what keeps a long conversation cheap. Along a chain of names those that
-are known come first, and along a named prefix the blocks that somebody holds: both ends are found
-by halving. The last block of a hit says which ones stand before it (`Chains`). So a turn costs
-Python for its new blocks, and a few array operations for those it shares.
+are known come first, so a hit is found by halving, and its last block says which ones stand
+before it (`Chains`). So a turn costs Python for its new blocks, and a few array operations for
+those it shares.
 """
 
 from __future__ import annotations
@@ -119,11 +119,12 @@ class PrefixCache:
         num_hits = self.match(names, max_tokens=min(max_cached_tokens, num_tokens))
         hits = self._prefix(names, num_hits)
         num_fresh = self.layout.blocks_for(num_tokens) - num_hits
-        num_revived = num_hits - self._num_held(hits)
+        references = self._references[hits]
+        num_revived = num_hits - int(np.count_nonzero(references))
         if num_fresh > len(self._empty) + len(self._evictable) - num_revived:
             return None
         self._evictable.remove(num_revived)
-        self._references[hits] += 1
+        self._references[hits] = references + 1
         fresh = self._take(num_fresh, after=_last(hits))
         self.counters.shared_blocks += num_hits
         return Holding(blocks=np.concatenate([hits, fresh]), num_cached_blocks=num_hits, num_named=num_hits)
@@ -155,7 +156,7 @@ class PrefixCache:
             wrong = blocks[(left < 0) | ((left > 0) & (np.arange(len(blocks)) >= num_named))]
             raise InvariantBroken(f"block {wrong[0]} released more often than held")
         self._references[blocks] = left
-        num_held = self._num_held(blocks[:num_named])
+        num_held = int(np.count_nonzero(left))  # by others: they hold prefixes, so the first ones
         self._evictable.add(blocks[num_held:num_named][::-1])
         self._empty.add(blocks[num_named:])
         holding.blocks, holding.num_named = block_ids([]), 0
@@ -221,11 +222,6 @@ class PrefixCache:
         holding.num_named = end
 
     # -- states --------------------------------------------------------------------------------
-
-    def _num_held(self, prefix: BlockIds) -> int:
-        """How many blocks of a named prefix somebody holds: the first ones. O(log length)."""
-        references = self._references
-        return bisect_left(range(len(prefix)), True, key=lambda index: references[prefix[index]] == 0)
 
     def _take(self, count: int, *, after: BlockId | None) -> BlockIds:
         self._evict(max(0, count - len(self._empty)))

@@ -7,6 +7,7 @@ without gathering. So whoever asks for blocks gets as few runs as there are.
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -41,10 +42,12 @@ class EmptyRuns:
 
     def add(self, blocks: BlockIds) -> None:
         """Put blocks back, in any order, and join them with their neighbours. Python a run."""
+        if not len(blocks):
+            return
         ordered = np.sort(blocks)
-        breaks = np.flatnonzero(np.diff(ordered) != 1) + 1
-        for run in np.split(ordered, breaks) if len(ordered) else ():
-            self._add_run(int(run[0]), int(run[-1]) + 1)
+        breaks = np.flatnonzero(ordered[1:] - ordered[:-1] != 1) + 1
+        for first, end in pairwise([0, *breaks.tolist(), len(ordered)]):
+            self._add_run(int(ordered[first]), int(ordered[end - 1]) + 1)
         self._num_blocks += len(ordered)
 
     def _add_run(self, start: int, end: int) -> None:

@@ -280,6 +280,8 @@ class Scheduler:
 
     def _is_being_read(self, turn: Turn) -> bool:
         """Whether a running turn is about to publish what this one would read next."""
+        if not self._reading:
+            return False
         num_hits = self.cache.match(turn.names, max_tokens=turn.num_known - 1)
         return num_hits < len(turn.names) and self._reading[turn.names[num_hits]] > 0
 
