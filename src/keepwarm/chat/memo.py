@@ -51,6 +51,10 @@ class BoundedMemo(Generic[Key, Value]):
         if old is not None:
             self._held_bytes -= old[1]
 
+    def values(self) -> list[Value]:
+        """All of them, as they stand now."""
+        return [value for value, _ in tuple(self._entries.values())]
+
     @property
     def held_bytes(self) -> int:
         return self._held_bytes

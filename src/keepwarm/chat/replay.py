@@ -55,6 +55,10 @@ class ReplayMemo:
             self._tenants.put(tenant, memo, 1)
         memo.put(key, answer, answer.tokens.nbytes + _ENTRY_BYTES)
 
+    @property
+    def held_bytes(self) -> int:
+        return sum(memo.held_bytes for memo in self._tenants.values())
+
 
 def keys_before(messages: Sequence[Message], first: bytes = b"") -> list[bytes]:
     """A name for what stands before each message, and as the last one for the whole; `first` names
