@@ -284,18 +284,15 @@ def tokenising_alone(tokens: int, *, rounds: int, salt: int) -> float:
 
 
 def many_sessions(num_sessions: int, tokens: int) -> dict[str, float]:
-    """Bytes of the memory of conversations with so many of them known, by its own count and by the kernel's."""
+    """Bytes of the memory of conversations with so many known: counted, and by the kernel."""
     renderer = ChatRenderer(load_tokenizer(str(find_embedded_model())))
     conversation = Conversation(tokens, salt=7)
     base = anthropic.parse_turn(conversation.body("m", max_tokens=1)).chat
     hasher, root = BlockHasher(key=KEY, block_size=BLOCK_TOKENS), root_hash(KEY, TENANT)
     renderer.render(TENANT, base)
     before = psutil.Process().memory_info().rss
-    first = base.messages[1]
     for number in range(num_sessions):
-        opening = type(first)(
-            role="user", parts=(*first.parts, type(first.parts[0])(text=f"session {number}"))
-        )
+        opening = Message(role="user", parts=(*base.messages[1].parts, Text(text=f"session {number}")))
         chat = Chat(messages=(base.messages[0], opening, *base.messages[2:]), tools=base.tools)
         prompt = renderer.render(TENANT, chat)
         prompt.block_names(hasher, root)

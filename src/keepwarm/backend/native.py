@@ -132,6 +132,7 @@ class NativeBackend(TellingBackend):
             max_output_tokens=limit.tokens,
             stop_tokens=words.stop_tokens,
             sampling=request.sampling,
+            grammar=turn_words.grammar,
             use_cache=request.use_cache and self._settings.prefix_cache,
         )
         return PreparedTurn(words=turn_words, submit=submit, limit=limit)

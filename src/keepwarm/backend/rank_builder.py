@@ -42,6 +42,7 @@ def build_rank(settings: BackendSettings, *, hash_key: bytes) -> tuple[RankEngin
 def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
     if settings.engine == "scripted":
         return _build_scripted_executor(settings)
+    from keepwarm.backend.vocabulary import load_vocabulary
     from keepwarm.engine.settings import EngineSettings
     from keepwarm.engine.torch_executor import build_torch_executor
 
@@ -56,7 +57,8 @@ def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
             gpu_memory_utilization=settings.gpu_memory_utilization,
             dtype=settings.dtype,
             num_threads=settings.num_threads,
-        )
+        ),
+        load_vocabulary=lambda: load_vocabulary(settings.model_path),
     )
 
 
