@@ -6,14 +6,17 @@ import logging
 import secrets
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 
 from keepwarm.chat.answer import AnswerDecoder
 from keepwarm.chat.events import Delta, TextDelta
+from keepwarm.chat.lint_finding import Finding
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.parsing.answer_markup import AnswerMarkup, markup_of
 from keepwarm.chat.parsing.registry import AUTO
 from keepwarm.chat.render import ChatRenderer, RenderedPrompt
 from keepwarm.chat.request import ChatRequest
+from keepwarm.chat.template_lint import lint_template
 from keepwarm.chat.tokenizer import Tokenizer, load_tokenizer
 from keepwarm.core.hashing import BlockHasher
 from keepwarm.core.ids import BlockHash, TenantId, TokenIds
@@ -37,7 +40,19 @@ def load_model_words(model_path: str, *, tool_format: str = AUTO) -> ModelWords:
         "tool calls are read as %s (by %s), thoughts between %s and %s",
         *(markup.name, chosen_by, markup.reasoning.open, markup.reasoning.close),
     )
-    return ModelWords(tokenizer, ChatRenderer(tokenizer, now=datetime.now()), markup)
+    renderer = ChatRenderer(tokenizer, now=datetime.now())
+    _warn_of_template(model_path, lint_template(tokenizer, renderer, tool_format=tool_format))
+    return ModelWords(tokenizer, renderer, markup)
+
+
+def _warn_of_template(model_path: str, findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        if finding.severity == "warning":
+            logger.warning(
+                "the chat template of %s costs about %s tokens a turn (%s): %s See it all: "
+                "keepwarm doctor --template %s",
+                *(Path(model_path).name, f"{finding.tokens_a_turn:,}", finding.id, finding.what, model_path),
+            )
 
 
 class ModelWords:

@@ -63,8 +63,10 @@ def _rewritten(cached: str, after: str, at: int, *, asked: int, answered: int) -
     """`asked` and `answered` are where the invitation begins and ends in what was cached."""
     if asked <= at < answered:
         return "header-differs"
+    if at == len(cached):  # the same text, in other tokens
+        return "answer-rewritten"
     one, other = _passage(cached, at), _passage(after, at)
-    if _without(r"\s", one) == _without(r"\s", other):
+    if one.isspace() or _without(r"\s", one) == _without(r"\s", other):
         return "whitespace"
     if at >= answered:
         return "answer-rewritten"

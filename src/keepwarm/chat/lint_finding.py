@@ -70,7 +70,7 @@ CAUSES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "it is replayed.",
         ),
         "answer-rewritten": (
-            "An answer in the history is not what the model generated",
+            "An answer in the history is not, token by token, what the model generated",
             "Let the template end an answer with a stop token, so that it is replayed.",
         ),
         "text-changes": ("The template changes what it wrote before", _KEEP_TEXT),

@@ -61,8 +61,8 @@ class MadeUpAgent:
         """All of it in words."""
         return (
             f"a conversation of {self.prompt_tokens:,} tokens in which a turn brings {self.new_tokens} new "
-            f"ones and an answer of {self.output_tokens} ({self.thought_tokens} of them thoughts, where the model "
-            f"thinks), with a new question every {self.turns_a_question} turns"
+            f"ones and an answer of {self.output_tokens} ({self.thought_tokens} of them thoughts, where the "
+            f"model thinks), with a new question every {self.turns_a_question} turns"
         )
 
     def average(self, *, step: float, question: float) -> float:
