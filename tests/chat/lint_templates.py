@@ -40,6 +40,9 @@ LAST_TEXT = STABLE.replace(
     "{{ '<|im_end|>\n' }}",
     "{{ ' Answer briefly!' if loop.last and message.role != 'assistant' else '' }}{{ '<|im_end|>\n' }}",
 )
+TRIMS_EARLIER = STABLE.replace(
+    "+ message.content", "+ (message.content if loop.last else message.content | trim)"
+)
 REWRITES = STABLE.replace("+ message.content", "+ (message.content if loop.revindex < 8 else '(long ago)')")
 
 _UNCLOSED = (
@@ -53,7 +56,7 @@ _UNCLOSED = (
 """No stop token follows an answer, so none is replayed."""
 _ENDED = _UNCLOSED.replace("END", "\n")
 HEADER = _ENDED.replace("TRIM", "").replace("INVITATION", "ANSWER: <think>\n")
-TRIMS = _UNCLOSED.replace("END", " ;\n").replace("TRIM", "| trim").replace("INVITATION", "ANSWER: ")
+TRIMS_ANSWERS = _UNCLOSED.replace("END", " ;\n").replace("TRIM", "| trim").replace("INVITATION", "ANSWER: ")
 UNCLOSED = _ENDED.replace("TRIM", "").replace("INVITATION", "ANSWER: ")
 UNCLOSED_THOUGHTS = UNCLOSED.replace("+ message.content %}", "+ message.content %}").replace(
     "'ANSWER: ' + message.content",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
@@ -40,7 +39,7 @@ _COSTLY: dict[str, tuple[str, Thinking]] = {
     "LAST_TEXT": ("last-message-text", "none"),
     "REWRITES": ("text-changes", "none"),
     "HEADER": ("header-differs", "none"),
-    "TRIMS": ("whitespace", "none"),
+    "TRIMS_EARLIER": ("whitespace", "none"),
 }
 
 
@@ -157,15 +156,11 @@ def test_a_date_costs_a_whole_prompt_after_a_start_on_another_day() -> None:
     assert date.severity == "info"
 
 
-def test_a_few_tokens_are_no_warning() -> None:
-    says_little = habits.LAST_TEXT.replace("Answer briefly!", "!")
-    tokenizer = _tokenizer(says_little)
-    brief = replace(_AGENT, output_tokens=4, thought_tokens=0)
+def test_less_than_a_block_a_turn_is_no_warning() -> None:
+    trimmed = _lint(_tokenizer(habits.TRIMS_ANSWERS))["whitespace"]
 
-    findings = lint_template(tokenizer, ChatRenderer(tokenizer), agent=brief)
-
-    (change,) = (finding for finding in findings if finding.id == "last-message-text")
-    assert 0 < change.tokens_a_turn < 16 or change.severity == "warning"
+    assert trimmed.severity == "info"
+    assert trimmed.tokens_a_turn < 16
 
 
 def test_the_finding_says_what_was_assumed_and_from_where_on() -> None:

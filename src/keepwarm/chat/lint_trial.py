@@ -224,8 +224,9 @@ class _Writer:
     def _next(self, agent: MadeUpAgent, number: int, said: tuple[Part, ...]) -> Message:
         call = said[-1]
         if not isinstance(call, ToolUse):
-            return Message(role="user", parts=(Text(text=self.text("question", number, agent.new_tokens)),))
-        result = Text(text=self.text("result", number, agent.new_tokens))
+            question = Text(text=self.text("question", number, agent.new_tokens) + "\n")
+            return Message(role="user", parts=(question,))
+        result = Text(text=self.text("result", number, agent.new_tokens) + "\n")
         return Message(role="user", parts=(ToolResult(tool_use_id=call.id, parts=(result,)),))
 
 
