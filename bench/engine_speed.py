@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import keepwarm
-from keepwarm.core.ids import BlockId, RequestId, Slot, token_ids
+from keepwarm.core.ids import RequestId, Slot, block_ids, token_ids
 from keepwarm.core.sampling import GREEDY
 from keepwarm.core.step import Executor, SequenceStart, SequenceWork, StepId, StepPlan
 from keepwarm.engine.checkpoint import inspect_checkpoint
@@ -76,7 +76,7 @@ class Driver:
                     request_id=RequestId(f"bench-{slot}"),
                     tokens=token_ids(tokens),
                     num_prompt_tokens=len(tokens),
-                    blocks=[BlockId(block) for block in range(first, first + self._blocks)],
+                    blocks=block_ids(range(first, first + self._blocks)),
                     sampling=GREEDY,
                 )
             ]

@@ -4,8 +4,8 @@ Conversations of real text (system, tools, then rounds of an answer and a tool's
 tokens a round) grow by one round a turn, through HTTP, against a server whose device is scripted.
 Counted are the CPU seconds of gateway, front and rank together: from the request's first byte to
 `message_start`, which is sent when the turn is in its first plan; and for the whole turn. Baseline,
-in the same run: parse the body, render the template, tokenise the whole, name all blocks, with the
-same libraries.
+in the same run: parse the body, render the template, tokenise the whole (the call that `transformers`
+makes), name all blocks, with the same libraries.
 
     python -m bench.host_path [--json FILE] [--tokens 20000 100000 450000 1000000] [--sessions 100]
 """
@@ -32,7 +32,7 @@ if __package__ in (None, ""):
 from bench.serving import Target, own_server, real_text
 from keepwarm.chat.chain import chain_on, chain_root
 from keepwarm.chat.known_conversations import KnownConversation
-from keepwarm.chat.messages import Chat
+from keepwarm.chat.messages import Chat, Message, Text
 from keepwarm.chat.prompt_writer import PromptWriter
 from keepwarm.chat.render import ChatRenderer
 from keepwarm.chat.request import KnownBeginning
@@ -284,18 +284,15 @@ def tokenising_alone(tokens: int, *, rounds: int, salt: int) -> float:
 
 
 def many_sessions(num_sessions: int, tokens: int) -> dict[str, float]:
-    """Bytes of the memory of conversations with so many of them known, by its own count and by the kernel's."""
+    """Bytes of the memory of conversations with so many known: counted, and by the kernel."""
     renderer = ChatRenderer(load_tokenizer(str(find_embedded_model())))
     conversation = Conversation(tokens, salt=7)
     base = anthropic.parse_turn(conversation.body("m", max_tokens=1)).chat
     hasher, root = BlockHasher(key=KEY, block_size=BLOCK_TOKENS), root_hash(KEY, TENANT)
     renderer.render(TENANT, base)
     before = psutil.Process().memory_info().rss
-    first = base.messages[1]
     for number in range(num_sessions):
-        opening = type(first)(
-            role="user", parts=(*first.parts, type(first.parts[0])(text=f"session {number}"))
-        )
+        opening = Message(role="user", parts=(*base.messages[1].parts, Text(text=f"session {number}")))
         chat = Chat(messages=(base.messages[0], opening, *base.messages[2:]), tools=base.tools)
         prompt = renderer.render(TENANT, chat)
         prompt.block_names(hasher, root)

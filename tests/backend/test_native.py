@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -15,7 +16,7 @@ from keepwarm.backend.scripted_words import ByteTurnWords, ByteWords
 from keepwarm.chat.events import Accepted, Admitted, ChatEvent, Failed, Finished, TextDelta
 from keepwarm.chat.messages import Chat, Message, Text
 from keepwarm.chat.request import ChatRequest
-from keepwarm.core.errors import BadRequest, ContextTooLong, NotReady
+from keepwarm.core.errors import BadRequest, ContextTooLong, NotReady, from_wire
 from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.sampling import GREEDY
 from tests.backend.ports import KEY, LONG_TOKENS, PATIENCE_S, in_process_rank, scripted_settings
@@ -104,8 +105,12 @@ async def test_the_second_time_the_prompt_is_cached_and_the_answer_the_same(fron
 
 
 async def test_a_prompt_that_fills_the_context_never_reaches_the_rank(front: Front) -> None:
-    with pytest.raises(ContextTooLong, match=r"prompt is too long: \d+ tokens > 65536 maximum"):
-        await front.ask(request("long", "x" * 70_000))
+    (failed,) = await front.ask(request("long", "x" * 70_000))
+    assert isinstance(failed, Failed)
+    error = from_wire(failed.error)
+    assert isinstance(error, ContextTooLong)
+    assert re.match(r"prompt is too long: \d+ tokens > 65536 maximum", str(error))
+    assert 'outcome="context_too_long"} 1' in front.backend.metrics_text()
     assert front.rank.stats is None or front.rank.stats.prompt_tokens_total == 0
 
 

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pytest
 
 from keepwarm.backend.rank_link import (
@@ -15,7 +17,7 @@ from keepwarm.backend.rank_link import (
 )
 from keepwarm.core.errors import InvariantBroken
 from keepwarm.core.ids import RequestId
-from keepwarm.core.rank_messages import Abort, FromRank, Init, Ready, Shutdown, ToRank
+from keepwarm.core.rank_messages import Abort, FromRank, Init, Ready, Shutdown, Submit, ToRank
 from tests.backend.ports import PATIENCE_S, turn
 
 READY = Ready(
@@ -47,6 +49,42 @@ def test_messages_survive_being_cut_anywhere(num_bytes: int) -> None:
     assert read == messages
 
 
+def long_turn(name: str, num_tokens: int) -> Submit:
+    return msgspec.structs.replace(turn(name), tokens=bytes(4 * num_tokens), block_hashes=bytes(num_tokens))
+
+
+def test_long_and_short_messages_come_through_one_buffer_whole() -> None:
+    messages: list[ToRank] = [
+        turn("a"),
+        long_turn("b", 200_000),
+        Abort(request_id=RequestId("a")),
+        long_turn("c", 210_000),
+        long_turn("d", 3),
+        long_turn("e", 5_000_000),
+        turn("f"),
+    ]
+    stream = memoryview(b"".join(encode_message(message) for message in messages))
+    decoder = to_rank_decoder()
+    read: list[ToRank] = []
+    while stream:
+        room = decoder.room()
+        num_bytes = min(len(room), len(stream), 300_001)
+        room[:num_bytes] = stream[:num_bytes]
+        stream = stream[num_bytes:]
+        read += decoder.received(num_bytes)
+    assert read == messages
+    assert len(decoder.room()) < 1 << 20  # the buffer of 20 MB is not kept
+
+
+def test_the_next_turn_of_a_long_conversation_finds_a_buffer_that_holds_it() -> None:
+    decoder = to_rank_decoder()
+    list(decoder.feed(encode_message(long_turn("a", 450_000))))
+    buffer = decoder.room().obj
+    for length in (450_100, 500_000):
+        list(decoder.feed(encode_message(long_turn("b", length))))
+        assert decoder.room().obj is buffer
+
+
 def test_a_length_that_cannot_be_is_our_own_mistake() -> None:
     with pytest.raises(InvariantBroken, match="message of 4294967295 bytes"):
         list(from_rank_decoder().feed(b"\xff\xff\xff\xff"))
@@ -59,6 +97,18 @@ def test_the_rank_s_end_takes_everything_that_is_there_at_once() -> None:
         assert link.receive(0.0) == []
         ours.sendall(encode_message(turn("a")) + encode_message(Shutdown()))
         assert link.receive(PATIENCE_S) == [turn("a"), Shutdown()]
+
+
+def test_the_rank_s_end_puts_a_long_prompt_together_from_many_reads() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, ThreadPoolExecutor(1) as sender:
+        link = BlockingLink(theirs)
+        sending = sender.submit(ours.sendall, encode_message(long_turn("a", 1_000_000)))
+        messages: list[ToRank] = []
+        while not messages:
+            messages = link.receive(PATIENCE_S)
+        assert messages == [long_turn("a", 1_000_000)]
+        sending.result(PATIENCE_S)
 
 
 def test_the_rank_s_end_notices_that_the_front_is_gone() -> None:

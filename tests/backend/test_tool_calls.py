@@ -214,11 +214,11 @@ def test_an_answer_to_a_prompt_that_opens_a_thought_begins_inside_it() -> None:
     tokenizer = tokenizer_of(byte_level(CHATML_TOKENS, MARKS), OPENING, eos="<|im_end|>")
     words = words_of(tokenizer)
     turn = open_turn(words, ASKED)
-    tokens = ids_of(tokenizer, "Hm.\n</think>\n\nYes.")
+    tokens = ids_of(tokenizer, f"Hm.\n</think>\n\nYes.\n{CALL}")
 
     events = answer(turn, tokens)
-    sent = Message(role="assistant", parts=(Text(text="Yes."),))
-    later = open_turn(words, ASKED, sent, ASKED)
+    sent = (Text(text="Yes."), use({"path": "a.txt", "limit": 2}))
+    later = open_turn(words, ASKED, Message(role="assistant", parts=sent), result("toolu_9"))
 
     assert [event.text for event in events if isinstance(event, ReasoningDelta)] == list("Hm.")
     assert text_of(events) == "Yes."

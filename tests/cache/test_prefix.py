@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -38,11 +40,11 @@ def hold(cache: PrefixCache, path: str) -> Holding:
 def test_a_released_prefix_is_found_again_without_copying() -> None:
     cache = make_cache()
     holding = hold(cache, "abc")
-    blocks = list(holding.blocks)
+    blocks = holding.blocks.tolist()
     cache.release(holding)
     again = cache.acquire(names_of("abcd"), num_tokens=4 * SIZE, max_cached_tokens=99)
     assert again is not None
-    assert again.blocks[:3] == blocks
+    assert again.blocks[:3].tolist() == blocks
     assert again.num_cached_blocks == 3
 
 
@@ -95,7 +97,8 @@ def test_who_publishes_second_takes_the_first_ones_block() -> None:
     assert second is not None
     cache.publish(first, names_of("ab"))
     replacements = cache.publish(second, names_of("ab"))
-    assert [replacement.new for replacement in replacements] == first.blocks == second.blocks
+    assert first.blocks.tolist() == second.blocks.tolist()
+    assert [replacement.new for replacement in replacements] == first.blocks.tolist()
     cache.check([*first.blocks, *second.blocks, *(r.old for r in replacements)])
     for replacement in replacements:
         cache.drop(replacement.old)
@@ -128,6 +131,70 @@ def test_the_check_sees_a_lost_reference() -> None:
     hold(cache, "a")
     with pytest.raises(InvariantBroken, match="1 references, 0 holders"):
         cache.check([])
+
+
+def test_releasing_a_holding_twice_gives_back_nothing_more() -> None:
+    cache = make_cache()
+    kept, holding = hold(cache, "ab"), hold(cache, "ab")
+    cache.release(holding)
+    cache.release(holding)
+    cache.check(kept.blocks)
+
+
+def test_a_holding_that_lost_a_block_on_the_way_is_our_own_mistake() -> None:
+    cache = make_cache()
+    holding = hold(cache, "ab")
+    cache.drop(BlockId(int(holding.blocks[1])))
+    with pytest.raises(InvariantBroken, match="block 1 released more often than held"):
+        cache.release(holding)
+
+
+def test_names_that_are_no_chain_are_our_own_mistake() -> None:
+    cache = make_cache()
+    hold(cache, "abc")
+    with pytest.raises(InvariantBroken, match="name 0 of a prefix belongs to its block 2"):
+        cache.acquire([BlockHash(b"abc")], num_tokens=2 * SIZE, max_cached_tokens=99)
+
+
+def test_a_hit_looks_up_few_of_its_names() -> None:
+    cache = make_cache(2_000)
+    path = "a" * 1_000
+    cache.release(hold(cache, path))
+    names = CountedNames(names_of(path))
+    assert cache.acquire(names, num_tokens=1_001 * SIZE, max_cached_tokens=1_001 * SIZE) is not None
+    assert names.num_asked <= 12
+
+
+class CountedNames(list[BlockHash]):
+    num_asked = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.num_asked += 1
+        return super().__getitem__(index)
+
+
+def test_the_check_sees_a_name_that_points_elsewhere() -> None:
+    cache = make_cache()
+    holding = hold(cache, "ab")
+    cache._by_name[BlockHash(b"a")] = BlockId(1)
+    with pytest.raises(InvariantBroken, match="is not found by its name"):
+        cache.check(holding.blocks)
+
+
+def test_the_check_sees_a_block_with_another_name() -> None:
+    cache = make_cache()
+    holding = hold(cache, "ab")
+    cache._names[1] = BlockHash(b"x")
+    with pytest.raises(InvariantBroken, match="name 6162 points at block 1, which has another"):
+        cache.check(holding.blocks)
+
+
+def test_the_check_sees_a_block_that_is_held_and_cached() -> None:
+    cache = make_cache()
+    holding = hold(cache, "ab")
+    cache._evictable.add(holding.blocks[1:])
+    with pytest.raises(InvariantBroken, match="the eviction queue miscounts"):
+        cache.check(holding.blocks)
 
 
 class AnyHistory(RuleBasedStateMachine):

@@ -191,7 +191,8 @@ def test_tools_without_a_template_for_them_stand_in_the_system_message(chatml: T
 
     text = text_of(chatml, chat)
 
-    assert text.startswith("<|im_start|>system\nBe brief.\n\nYou can call tools.")
+    assert text.startswith("<|im_start|>system\nYou can call tools.")
+    assert "</tool_response>.\n\nBe brief.<|im_end|>" in text
     assert '{"name": "weather", "description": "Tells it", "parameters": {' in text
     call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm <|im_end|>"}}\n</tool_call>'
     assert f"<|im_start|>assistant\nI look.\n{call}<|im_end|>" in text

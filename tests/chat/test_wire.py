@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from keepwarm.chat.events import (
@@ -22,7 +23,19 @@ from keepwarm.chat.events import (
 )
 from keepwarm.chat.messages import Chat, Image, Message, Reasoning, Text, ToolResult, ToolSpec, ToolUse
 from keepwarm.chat.request import ChatRequest
-from keepwarm.chat.wire import EventDecoder, decode_request, encode_events, encode_request
+from keepwarm.chat.wire import (
+    Ask,
+    Leave,
+    Pause,
+    Resume,
+    ToBackend,
+    decode_request,
+    encode_ask,
+    encode_message,
+    encode_said,
+    said_reader,
+    to_backend_reader,
+)
 from keepwarm.core.errors import BadRequest, InvariantBroken, Overloaded, to_wire
 from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.sampling import Sampling
@@ -73,45 +86,62 @@ REQUEST = ChatRequest(
 )
 
 
+SAID: list[tuple[int, list[ChatEvent]]] = [(1, EVENTS), (2, [TextDelta(text="x")]), (300, EVENTS[-1:])]
+
+
+def asked(frame: bytes) -> msgspec.Raw:
+    (message,) = to_backend_reader().feed(frame)
+    assert isinstance(message, Ask)
+    return message.request
+
+
 def test_a_request_comes_out_as_it_went_in() -> None:
-    assert decode_request(encode_request(REQUEST)) == REQUEST
+    assert decode_request(asked(encode_ask(1, REQUEST))) == REQUEST
 
 
-@pytest.mark.parametrize("cut", [0, 1, -1])
-def test_a_body_that_is_no_request_is_refused(cut: int) -> None:
-    body = encode_request(REQUEST)
+def test_numbers_that_do_not_fit_are_a_bad_request() -> None:
+    tool = ToolSpec(name="n", description="", parameters={"maximum": 10**30})
+    request = msgspec.structs.replace(REQUEST, chat=msgspec.structs.replace(REQUEST.chat, tools=(tool,)))
+    with pytest.raises(BadRequest, match="tools: an integer does not fit"):
+        encode_ask(1, request)
 
+
+@pytest.mark.parametrize("raw", [b"", b"\xc0", b"\x93\x01\x02\x03", b"\x80"])
+def test_what_is_no_request_is_refused(raw: bytes) -> None:
     with pytest.raises(BadRequest, match="internal request"):
-        decode_request(body[:cut] if cut >= 0 else b"\x93" + body)
+        decode_request(raw)
+
+
+def test_messages_to_a_backend_come_out_as_they_went_in() -> None:
+    messages: list[ToBackend] = [Leave(number=1), Pause(number=2**40), Resume(number=3)]
+    stream = b"".join(map(encode_message, messages))
+    assert list(to_backend_reader().feed(stream)) == messages
 
 
 def test_events_cut_in_two_at_every_byte_come_out_as_they_went_in() -> None:
-    stream = encode_events(EVENTS)
+    stream = encode_said(SAID) + encode_said(SAID[:1])
 
     for cut in range(len(stream) + 1):
-        decoder = EventDecoder()
-        assert [*decoder.feed(stream[:cut]), *decoder.feed(stream[cut:])] == EVENTS
+        reader = said_reader()
+        assert [*reader.feed(stream[:cut]), *reader.feed(stream[cut:])] == [SAID, SAID[:1]]
 
 
-def test_events_come_out_as_soon_as_they_are_whole() -> None:
-    decoder = EventDecoder()
-    stream = b"".join(encode_events([event]) for event in EVENTS)
-    assert stream == encode_events(EVENTS)
+def test_frames_come_out_as_soon_as_they_are_whole() -> None:
+    reader = said_reader()
 
-    seen: list[ChatEvent] = []
-    for event in EVENTS:
-        *most, last = encode_events([event])
-        assert list(decoder.feed(bytes(most))) == []
-        seen += decoder.feed(bytes([last]))
-
-    assert seen == EVENTS
+    for said in SAID:
+        *most, last = encode_said([said])
+        assert list(reader.feed(bytes(most))) == []
+        assert list(reader.feed(bytes([last]))) == [[said]]
 
 
-def test_no_events_are_no_bytes() -> None:
-    assert encode_events([]) == b""
+def test_a_frame_may_hold_nothing() -> None:
+    assert list(said_reader().feed(encode_said([]))) == [[]]
 
 
 @pytest.mark.parametrize("stream", [b"HTTP/1.1 200 OK", b"\x02\0\0\0{}", b"\x01\0\0\0\xc1"])
 def test_a_stream_of_something_else_is_our_own_mistake(stream: bytes) -> None:
     with pytest.raises(InvariantBroken):
-        list(EventDecoder().feed(stream))
+        list(said_reader().feed(stream))
+    with pytest.raises(InvariantBroken):
+        list(to_backend_reader().feed(stream))

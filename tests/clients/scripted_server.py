@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.served import Served, serve
+from tests.e2e.served import Served, eventually, serve
 
 BLOCK_TOKENS = 16
 CONTEXT_TOKENS = 200_000
+_LOG_LIMIT_S = 5.0
 _REQUEST_LINE = re.compile(r" keepwarm\.gateway\.requests: request (.*)$")
 
 
@@ -61,13 +62,15 @@ class ScriptedServer:
     def log(self) -> str:
         return self.served.log.read_bytes()[self.since :].decode()
 
-    def requests(self) -> list[LoggedRequest]:
-        """In the order in which they ended."""
+    def requests(self, num_expected: int = 0) -> list[LoggedRequest]:
+        """In the order in which they ended. A line may come just after its answer: waits for as many."""
+        with contextlib.suppress(AssertionError):  # what is missing is the test's to tell
+            eventually(lambda: len(requests_in(self.log())) >= num_expected, limit_s=_LOG_LIMIT_S)
         return requests_in(self.log())
 
-    def turns(self, *, agent: str | None = "") -> list[LoggedRequest]:
+    def turns(self, num_expected: int = 0, *, agent: str | None = "") -> list[LoggedRequest]:
         """Answered requests: the main loop's, a subagent's, or (None) everybody's."""
-        turns = [request for request in self.requests() if request.is_turn()]
+        turns = [request for request in self.requests(num_expected) if request.is_turn()]
         return [turn for turn in turns if agent is None or turn.session[1] == agent]
 
 

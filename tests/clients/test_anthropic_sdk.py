@@ -84,7 +84,7 @@ def test_tools_are_called_and_answered_whole(server: ScriptedServer) -> None:
         )
     assert second.stop_reason == "end_turn"
     assert second.usage.cache_read_input_tokens
-    assert missed(server.turns()) == []
+    assert missed(server.turns(2)) == []
 
 
 def test_a_streamed_answer_is_the_whole_one(server: ScriptedServer) -> None:
@@ -143,4 +143,4 @@ def test_errors_are_those_the_sdk_knows(server: ScriptedServer) -> None:
             pass
         with pytest.raises(anthropic.RequestTooLargeError, match="Request exceeds the maximum size"):
             sdk.messages.create(**{**asked, "messages": [{"role": "user", "content": "word " * 30_000}]})
-    assert [request.status for request in server.requests()] == [401, 404, 400, 400, 413]
+    assert [request.status for request in server.requests(5)] == [401, 404, 400, 400, 413]

@@ -94,7 +94,7 @@ def test_a_task_of_several_tools_is_done_on_warm_turns(desk: Desk, server: Scrip
     assert done.status == 0
     assert result(done)["result"] == "Done: shout.txt has 6 bytes."
     assert (desk.project / "shout.txt").read_text() == "HELLO\n"
-    turns = server.turns()
+    turns = server.turns(4)
     assert len(turns) == 4
     assert missed(turns) == []
     assert desk.door.asked_for == []
@@ -107,7 +107,7 @@ def test_a_session_that_is_continued_begins_warm(desk: Desk, server: ScriptedSer
     assert result(again)["result"] == "Again: 6 bytes."
     by_id = run(desk, server, "say it again", "--resume", result(first)["session_id"])
     assert result(by_id)["result"] == "Again: 6 bytes."
-    assert len(server.turns()) == 6
+    assert len(server.turns(6)) == 6
     assert missed(server.turns()) == []
 
 
@@ -165,6 +165,6 @@ def test_at_a_terminal_a_session_gets_its_title_from_the_served_model(
         screen.wait_for("Again: 6 bytes.")
         eventually(lambda: len(server.turns()) == 2)
         assert screen.end() == 0
-    title, turn = sorted(server.turns(), key=lambda turn: turn.tokens("prompt"))
+    title, turn = sorted(server.turns(2), key=lambda turn: turn.tokens("prompt"))
     assert title.tokens("prompt") < turn.tokens("prompt") / 4
     assert title.session == turn.session

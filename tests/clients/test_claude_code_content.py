@@ -62,7 +62,7 @@ def test_thoughts_are_apart_and_come_back_as_they_were(desk: Desk, server: Scrip
     assert blocks[0]["thinking"].strip() == "Two and two: let me list the folder first."
     assert result(done)["result"].strip() == "Four."
     run(desk, server, "think again", "--continue")
-    assert len(server.turns()) == 3
+    assert len(server.turns(3)) == 3
     assert missed(server.turns()) == []
 
 
@@ -76,7 +76,7 @@ def test_an_image_in_a_result_does_not_end_a_session(desk: Desk, server: Scripte
 def test_a_tool_that_is_looked_up_leaves_the_prefix_as_it_was(desk: Desk, server: ScriptedServer) -> None:
     done = run(desk, server, "Please find the tool for notebooks", "--allowedTools", f"{TOOLS},ToolSearch")
     assert result(done)["result"] == "There it is."
-    assert len(server.turns()) == 2
+    assert len(server.turns(2)) == 2
     assert missed(server.turns()) == []
 
 

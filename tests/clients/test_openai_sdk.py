@@ -57,7 +57,7 @@ def test_chat_completions_call_tools_and_take_their_results(server: ScriptedServ
     assert second.usage
     assert second.usage.prompt_tokens_details
     assert second.usage.prompt_tokens_details.cached_tokens
-    assert missed(server.turns()) == []
+    assert missed(server.turns(2)) == []
 
 
 def test_a_streamed_chat_completion_is_the_whole_one(server: ScriptedServer) -> None:
@@ -90,7 +90,7 @@ def test_responses_call_tools_and_take_their_results(server: ScriptedServer) -> 
     assert second.output_text == "Rain there, snow here."
     assert second.usage
     assert second.usage.input_tokens_details.cached_tokens
-    assert missed(server.turns()) == []
+    assert missed(server.turns(2)) == []
 
 
 def test_a_streamed_response_is_the_whole_one(server: ScriptedServer) -> None:
@@ -130,7 +130,7 @@ def test_errors_are_those_the_sdk_knows(server: ScriptedServer) -> None:
         with pytest.raises(openai.APIStatusError) as refused_size:
             sdk.chat.completions.create(**chat(messages=[huge]))
     assert refused_size.value.status_code == 413
-    assert [request.status for request in server.requests()] == [401, 404, 400, 400, 400, 413]
+    assert [request.status for request in server.requests(6)] == [401, 404, 400, 400, 400, 413]
 
 
 def _refused(ask: Callable[[], object]) -> openai.BadRequestError:

@@ -75,7 +75,7 @@ def test_files_are_read_and_written_on_warm_turns(desk: Desk, server: ScriptedSe
     assert texts(done) == ["I read.", "It shouts."]
     assert (desk.project / "shout.txt").read_text() == "HELLO\n"
     assert {turn.route for turn in server.turns()} == {route}
-    title, *turns = sorted(server.turns(), key=lambda turn: turn.tokens("prompt"))
+    title, *turns = sorted(server.turns(4), key=lambda turn: turn.tokens("prompt"))
     assert title.tokens("prompt") < turns[0].tokens("prompt") / 4  # no tools, beside the first turn
     assert len(turns) == 3
     assert missed(turns) == []
@@ -86,6 +86,6 @@ def test_a_session_that_is_continued_begins_warm(desk: Desk, server: ScriptedSer
     run(desk, server, "Please say it again")
     again = run(desk, server, "--continue", "say it again")
     assert texts(again) == ["Again."]
-    _title, *turns = sorted(server.turns(), key=lambda turn: turn.tokens("prompt"))
+    _title, *turns = sorted(server.turns(3), key=lambda turn: turn.tokens("prompt"))
     assert len(turns) == 2
     assert missed(turns) == []

@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 from typing import Any
 
 from keepwarm.chat.events import ChatEvent
-from keepwarm.chat.wire import EventDecoder
+from keepwarm.chat.wire import said_reader
 from keepwarm.contract.runtime import BackendApp
 from tests.contract.fake_backend import PATIENCE_S
 
@@ -17,22 +17,30 @@ AsgiMessage = MutableMapping[str, Any]
 class AsgiClient:
     """Sends a whole body; then hears, stops reading, breaks or goes away."""
 
-    def __init__(self, method: str, path: str, *pieces: bytes) -> None:
+    def __init__(self, method: str, path: str, *pieces: bytes, goes_on: bool = False) -> None:
+        """`goes_on`: the pieces are not the whole body."""
         self.scope = {"type": "http", "method": method, "path": path}
         self.sent: list[AsgiMessage] = []
         self.may_read = asyncio.Event()
         self.may_read.set()
         self.breaks_with: OSError | None = None
         self._requests = [
-            {"type": "http.request", "body": piece, "more_body": number < len(pieces)}
+            {"type": "http.request", "body": piece, "more_body": goes_on or number < len(pieces)}
             for number, piece in enumerate(pieces or (b"",), start=1)
         ]
         self._gone = asyncio.Event()
+        self._asked = asyncio.Event()
         self._heard = asyncio.Event()
+
+    def say(self, piece: bytes) -> None:
+        """More of the body. Only where it was opened without an end."""
+        self._requests.append({"type": "http.request", "body": piece, "more_body": True})
+        self._asked.set()
 
     def go_away(self) -> None:
         self._requests.clear()
         self._gone.set()
+        self._asked.set()
 
     async def call(self, app: BackendApp) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -52,19 +60,19 @@ class AsgiClient:
     def bodies(self) -> list[bytes]:
         return [message["body"] for message in self.sent if message["type"] == "http.response.body"]
 
-    @property
-    def events(self) -> list[ChatEvent]:
-        return list(EventDecoder().feed(b"".join(self.bodies)))
+    def events(self, number: int = 1) -> list[ChatEvent]:
+        """What was said of this turn."""
+        return events_of(number, b"".join(self.bodies))
 
     @property
     def is_complete(self) -> bool:
         return not self.sent[-1].get("more_body", False)
 
     async def _receive(self) -> AsgiMessage:
-        if self._requests:
-            return self._requests.pop(0)
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
+        while not (self._requests or self._gone.is_set()):
+            self._asked.clear()
+            await self._asked.wait()
+        return self._requests.pop(0) if self._requests else {"type": "http.disconnect"}
 
     async def _send(self, message: AsgiMessage) -> None:
         if message["type"] == "http.response.body":
@@ -73,3 +81,14 @@ class AsgiClient:
             await self.may_read.wait()
         self.sent.append(message)
         self._heard.set()
+
+
+def events_of(number: int, stream: bytes) -> list[ChatEvent]:
+    """What a channel's answer says of one turn."""
+    return [
+        event
+        for said in said_reader().feed(stream)
+        for said_of, events in said
+        if said_of == number
+        for event in events
+    ]

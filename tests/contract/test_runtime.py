@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from keepwarm.chat.events import Failed
 from keepwarm.chat.request import ReplicaDescription
-from keepwarm.chat.wire import encode_request
+from keepwarm.chat.wire import encode_ask
 from keepwarm.contract import runtime
 from keepwarm.contract.runtime import BackendApp, CountAnswer, CountRequest, status_of
 from keepwarm.core.errors import (
@@ -23,6 +24,8 @@ from keepwarm.core.errors import (
 )
 from tests.contract.asgi_client import AsgiClient
 from tests.contract.fake_backend import HELLO, FakeBackend, chat_request
+
+COUNT = msgspec.msgpack.encode(CountRequest(tenant=chat_request().tenant, chat=chat_request().chat))
 
 
 async def ask(
@@ -56,11 +59,19 @@ async def test_ready_says_why_not() -> None:
 
 async def test_until_it_is_loaded_an_app_refuses_everything_that_needs_the_model() -> None:
     app = BackendApp(FakeBackend(*HELLO))
-    for method, path in (("GET", "/ready"), ("POST", "/chat")):
-        client = AsgiClient(method, path, encode_request(chat_request()))
+    for method, path in (("GET", "/ready"), ("POST", "/count")):
+        client = AsgiClient(method, path, COUNT)
         await client.call(app)
         assert client.status == 503
         assert "loading" in str(error_of(client).fields["message"])
+
+
+async def test_until_it_is_loaded_an_app_refuses_turns_one_by_one() -> None:
+    client = AsgiClient("POST", "/channel", encode_ask(1, chat_request()))
+    await client.call(BackendApp(FakeBackend(*HELLO)))
+    (failed,) = client.events()
+    assert isinstance(failed, Failed)
+    assert failed.error == ErrorOnWire(code="not_ready", fields={"message": "the model is loading"})
 
 
 async def test_metrics_are_the_backend_s_own() -> None:
@@ -69,32 +80,29 @@ async def test_metrics_are_the_backend_s_own() -> None:
 
 
 async def test_tokens_are_counted() -> None:
-    body = msgspec.msgpack.encode(CountRequest(tenant=chat_request().tenant, chat=chat_request().chat))
-    client = await ask("POST", "/count", body)
+    client = await ask("POST", "/count", COUNT)
     assert msgspec.msgpack.decode(client.bodies[0], type=CountAnswer) == CountAnswer(tokens=1)
 
 
 async def test_a_body_may_come_in_pieces() -> None:
-    body = encode_request(chat_request())
-    client = await ask("POST", "/chat", body[:5], b"", body[5:])
-    assert client.events == list(HELLO)
+    client = await ask("POST", "/count", COUNT[:5], b"", COUNT[5:])
+    assert msgspec.msgpack.decode(client.bodies[0], type=CountAnswer) == CountAnswer(tokens=1)
 
 
-@pytest.mark.parametrize("path", ["/chat", "/count"])
-async def test_a_body_that_is_none_of_ours_is_refused(path: str) -> None:
-    client = await ask("POST", path, b"{}")
+async def test_a_body_that_is_none_of_ours_is_refused() -> None:
+    client = await ask("POST", "/count", b"{}")
     assert client.status == 400
     assert error_of(client).code == "bad_request"
 
 
 async def test_a_body_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "_MAX_BODY_BYTES", 10)
-    client = await ask("POST", "/chat", b"123456", b"123456")
+    client = await ask("POST", "/count", b"123456", b"123456")
     assert client.status == 413
     assert error_of(client).fields == {"limit_bytes": 10}
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/chat"), ("POST", "/ready"), ("GET", "/")])
+@pytest.mark.parametrize(("method", "path"), [("GET", "/channel"), ("POST", "/ready"), ("GET", "/")])
 async def test_an_unknown_route_is_named(method: str, path: str) -> None:
     client = await ask(method, path)
     assert client.status == 404
@@ -102,7 +110,7 @@ async def test_an_unknown_route_is_named(method: str, path: str) -> None:
 
 
 async def test_a_client_that_goes_away_while_it_sends_is_told_nothing() -> None:
-    client = AsgiClient("POST", "/chat", b"x")
+    client = AsgiClient("POST", "/count", b"x")
     client.go_away()
     await client.call(BackendApp(FakeBackend(*HELLO)))
     assert client.sent == []

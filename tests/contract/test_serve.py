@@ -15,9 +15,10 @@ import msgspec
 import pytest
 
 from keepwarm.chat.events import Accepted, Failed
-from keepwarm.chat.wire import EventDecoder, encode_request
+from keepwarm.chat.wire import encode_ask
 from keepwarm.contract.serve import listen_on, serve_backend
 from keepwarm.core.errors import BadModel, BadSetting, ErrorOnWire, PortInUse
+from tests.contract.asgi_client import events_of
 from tests.contract.fake_backend import FINISHED, HELLO, PATIENCE_S, FakeBackend, chat_request
 
 ACCEPTED = Accepted(prompt_tokens=1)
@@ -73,8 +74,8 @@ async def test_it_serves_until_it_is_told_to_stop(path: str) -> None:
     life = Life(backend, path)
     async with client_of(path) as client:
         await until_answering(client)
-        answer = await client.post("/chat", content=encode_request(chat_request()))
-        assert list(EventDecoder().feed(answer.content)) == list(HELLO)
+        answer = await client.post("/channel", content=encode_ask(1, chat_request()))
+        assert events_of(1, answer.content) == list(HELLO)
         os.kill(os.getpid(), signal.SIGTERM)
         await life.end()
     assert backend.closed.is_set()
@@ -106,7 +107,7 @@ async def test_an_open_answer_may_finish_after_the_first_signal(path: str) -> No
     life = Life(FakeBackend(ACCEPTED, later, FINISHED), path)
     async with client_of(path) as client:
         await until_answering(client)
-        async with client.stream("POST", "/chat", content=encode_request(chat_request())) as answer:
+        async with client.stream("POST", "/channel", content=encode_ask(1, chat_request())) as answer:
             pieces = answer.aiter_bytes()
             first = await anext(pieces)
             os.kill(os.getpid(), signal.SIGTERM)
@@ -114,7 +115,7 @@ async def test_an_open_answer_may_finish_after_the_first_signal(path: str) -> No
             later.set()
             rest = b"".join([piece async for piece in pieces])
         await life.end()
-    assert list(EventDecoder().feed(first + rest)) == [ACCEPTED, FINISHED]
+    assert events_of(1, first + rest) == [ACCEPTED, FINISHED]
 
 
 @pytest.mark.parametrize("how", ["second signal", "parent's death", "drain limit"])
@@ -123,7 +124,7 @@ async def test_an_answer_that_goes_on_is_ended_once(path: str, how: str) -> None
     life = Life(FakeBackend(ACCEPTED, asyncio.Event(), FINISHED), path, drain_limit_s=drain_limit_s)
     async with client_of(path) as client:
         await until_answering(client)
-        async with client.stream("POST", "/chat", content=encode_request(chat_request())) as answer:
+        async with client.stream("POST", "/channel", content=encode_ask(1, chat_request())) as answer:
             pieces = answer.aiter_bytes()
             first = await anext(pieces)
             if how == "parent's death":
@@ -135,7 +136,7 @@ async def test_an_answer_that_goes_on_is_ended_once(path: str, how: str) -> None
                 os.kill(os.getpid(), signal.SIGTERM)
             rest = b"".join([piece async for piece in pieces])
         await life.end()
-    accepted, end = EventDecoder().feed(first + rest)
+    accepted, end = events_of(1, first + rest)
     assert accepted == ACCEPTED
     assert isinstance(end, Failed)
 
@@ -145,7 +146,7 @@ async def test_a_client_that_drops_its_connection_ends_its_answer(path: str) -> 
     life = Life(backend, path)
     async with client_of(path) as client:
         await until_answering(client)
-        async with client.stream("POST", "/chat", content=encode_request(chat_request())) as answer:
+        async with client.stream("POST", "/channel", content=encode_ask(1, chat_request())) as answer:
             await anext(answer.aiter_bytes())
         async with asyncio.timeout(PATIENCE_S):
             await backend.left.wait()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepwarm.core.hashing import BlockHasher, join_hashes, root_hash, split_hashes
+from keepwarm.core.hashing import BlockHasher, BlockNames, join_hashes, root_hash
 from keepwarm.core.ids import TenantId, token_ids
 
 HASHER = BlockHasher(key=bytes(32), block_size=4)
@@ -40,6 +41,17 @@ def test_tenants_keys_and_extras_have_roots_of_their_own() -> None:
     assert len(roots) == 5
 
 
-def test_joined_hashes_split_again() -> None:
-    names = HASHER.extend(ROOT, token_ids(range(20)))
-    assert split_hashes(join_hashes(names)) == names
+@given(st.integers(0, 6), st.integers(0, 3), st.slices(9))
+def test_names_over_their_joined_bytes_are_a_list_of_them(
+    num_joined: int, num_added: int, cut: slice
+) -> None:
+    names = HASHER.extend(ROOT, token_ids(range((num_joined + num_added) * 4)))
+    view = BlockNames(join_hashes(names[:num_joined]))
+    view.extend(names[num_joined:])
+    assert list(view) == names
+    assert [view[index] for index in range(-len(names), len(names))] == names + names
+    assert view[cut] == names[cut]
+    with pytest.raises(IndexError):
+        view[len(names)]
+    with pytest.raises(IndexError):
+        view[-len(names) - 1]

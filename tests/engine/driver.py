@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from keepwarm.core.ids import BlockId, RequestId, Slot, token_ids
+from keepwarm.core.ids import BlockId, RequestId, Slot, block_ids, token_ids
 from keepwarm.core.sampling import GREEDY, Sampling, TokenLogprobs
 from keepwarm.core.step import (
     BlockChange,
@@ -123,6 +123,6 @@ def _start(slot: Slot, turn: Turn, blocks: Sequence[int]) -> SequenceStart:
         request_id=RequestId(f"turn-{slot}"),
         tokens=token_ids(turn.prompt),
         num_prompt_tokens=len(turn.prompt),
-        blocks=[BlockId(block) for block in blocks],
+        blocks=block_ids(blocks),
         sampling=turn.sampling,
     )

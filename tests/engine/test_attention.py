@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from keepwarm.core.ids import BlockId, RequestId, Slot, token_ids
+from keepwarm.core.ids import RequestId, Slot, block_ids, token_ids
 from keepwarm.core.layout import CacheLayout
 from keepwarm.core.sampling import GREEDY
 from keepwarm.core.step import ExecutorLimits, SequenceStart, SequenceWork
@@ -120,7 +120,7 @@ def _states(cases: list[Case], block_size: int) -> list[SequenceState]:
             request_id=RequestId(f"turn-{index}"),
             tokens=token_ids([1] * tokens),
             num_prompt_tokens=tokens,
-            blocks=[BlockId(block) for block in blocks],
+            blocks=block_ids(blocks),
             sampling=GREEDY,
         )
         states.append(SequenceState(start, limits, seed=0))

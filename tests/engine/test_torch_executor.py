@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from keepwarm.core.errors import BadSetting, InvariantBroken, TooLittleMemory
-from keepwarm.core.ids import BlockId, RequestId, Slot, token_ids
+from keepwarm.core.ids import BlockId, RequestId, Slot, block_ids, token_ids
 from keepwarm.core.sampling import GREEDY, Sampling
 from keepwarm.core.step import BlockChange, SequenceStart, SequenceWork, StepId, StepPlan
 from keepwarm.engine.settings import EngineSettings
@@ -62,7 +62,7 @@ def _start(slot: int, tokens: list[int], blocks: Any) -> SequenceStart:
         request_id=RequestId(f"turn-{slot}"),
         tokens=token_ids(tokens),
         num_prompt_tokens=len(tokens),
-        blocks=[BlockId(block) for block in blocks],
+        blocks=block_ids(blocks),
         sampling=GREEDY,
     )
 

@@ -29,7 +29,7 @@ class SocketServer(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def listening(app: Any, path: Path) -> AsyncIterator[None]:
+async def listening(app: Any, path: Path) -> AsyncIterator[SocketServer]:
     """Serves while the block runs."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
@@ -40,7 +40,7 @@ async def listening(app: Any, path: Path) -> AsyncIterator[None]:
     serving = asyncio.create_task(server.serve([listener]))
     await server.is_up.wait()
     try:
-        yield
+        yield server
     finally:
         server.should_exit = True
         await serving

@@ -53,6 +53,8 @@ async def whole_stack(folder: Path) -> AsyncIterator[WholeStack]:
     app = BackendApp(backend)
     app.refusal = None
     socket_path = folder / "backend.sock"
-    async with listening(app, socket_path), on_loopback(HttpReplica(str(socket_path))) as door:
-        yield WholeStack(door=door, rank=rank)
+    async with listening(app, socket_path):
+        with contextlib.closing(HttpReplica(str(socket_path))) as replica:
+            async with on_loopback(replica) as door:
+                yield WholeStack(door=door, rank=rank)
     await backend.close()

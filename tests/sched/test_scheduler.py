@@ -100,6 +100,20 @@ def test_who_computed_a_prefix_twice_ends_up_sharing_one_copy() -> None:
     rank.scheduler.check_integrity()
 
 
+def test_a_start_s_block_table_stays_as_it_was_planned() -> None:
+    prompt = PROMPT[:7]
+    answer = expected_output(make_limits(), make_submit("x", prompt, max_output_tokens=12))
+    rank = Rank()
+    rank.submit("writes", prompt, max_output_tokens=12)
+    rank.step()
+    rank.submit("reads what the other writes", [*prompt, *answer[:8]])
+    rank.step()
+    planned = [start.blocks.tolist() for plan in rank.plans for start in plan.starts]
+    rank.run()
+    assert rank.scheduler.cache.counters.replaced_blocks > 0
+    assert [start.blocks.tolist() for plan in rank.plans for start in plan.starts] == planned
+
+
 def test_more_turns_than_memory_holds_all_finish_as_if_alone() -> None:
     limits = make_limits(num_blocks=24, max_model_len=96)
     rank = Rank(limits=limits, settings=SchedulerSettings(max_num_batched_tokens=16, output_reserve_tokens=2))

@@ -11,6 +11,7 @@ from pathlib import Path
 from keepwarm.chat.answer import AnswerDecoder
 from keepwarm.chat.events import Delta, TextDelta
 from keepwarm.chat.lint_finding import Finding
+from keepwarm.chat.forced_form import ForcedForms
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.parsing.answer_markup import AnswerMarkup, markup_of
 from keepwarm.chat.parsing.registry import AUTO
@@ -18,6 +19,7 @@ from keepwarm.chat.render import ChatRenderer, RenderedPrompt
 from keepwarm.chat.request import ChatRequest
 from keepwarm.chat.template_lint import lint_template
 from keepwarm.chat.tokenizer import Tokenizer, load_tokenizer
+from keepwarm.core.grammar import Grammar
 from keepwarm.core.hashing import BlockHasher
 from keepwarm.core.ids import BlockHash, TenantId, TokenIds
 from keepwarm.core.sampling import TokenLogprobs
@@ -34,7 +36,7 @@ def load_model_words(model_path: str, *, tool_format: str = AUTO) -> ModelWords:
     Raises `BadModel`, `BadSetting`.
     """
     tokenizer = load_tokenizer(model_path)
-    markup = markup_of("\n".join(tokenizer.chat_templates.values()), tool_format=tool_format)
+    markup = markup_of(_templates(tokenizer), tool_format=tool_format)
     chosen_by = "the chat template" if tool_format == AUTO else "--tool-format"
     logger.info(
         "tool calls are read as %s (by %s), thoughts between %s and %s",
@@ -62,6 +64,7 @@ class ModelWords:
         self._tokenizer = tokenizer
         self._renderer = renderer
         self._markup = markup
+        self._forms = ForcedForms(markup, template=_templates(tokenizer), control_id=tokenizer.control_id)
 
     @property
     def stop_tokens(self) -> tuple[int, ...]:
@@ -76,15 +79,18 @@ class ModelWords:
 
     def open_turn(self, request: ChatRequest) -> ModelTurnWords:
         prompt = self._renderer.render(request.tenant, request.chat, known=request.known)
-        return ModelTurnWords(self._renderer, request.tenant, prompt, self._decoder(request, prompt))
+        prompt_end = self._end_of(prompt)
+        grammar = self._forms.form(request, prompt_end=prompt_end)
+        decoder = self._decoder(request, prompt_end)
+        return ModelTurnWords(self._renderer, request.tenant, prompt, decoder, grammar)
 
-    def _decoder(self, request: ChatRequest, prompt: RenderedPrompt) -> AnswerDecoder:
+    def _decoder(self, request: ChatRequest, prompt_end: str) -> AnswerDecoder:
         tools = () if request.tool_choice.mode == "none" else request.chat.callable_tools
         markup, tokenizer = self._markup, self._tokenizer
         shown = (tokenizer.control_id(text) for text in markup.control_texts(tools))
         return AnswerDecoder(
             tokenizer,
-            parser=markup.parser(tools, prompt_end=self._end_of(prompt), new_call_id=_new_call_id),
+            parser=markup.parser(tools, prompt_end=prompt_end, new_call_id=_new_call_id),
             shown=frozenset(token for token in shown if token is not None),
             stop=request.stop,
             report_logprobs=request.sampling.num_logprobs is not None,
@@ -99,8 +105,14 @@ class ModelTurnWords:
     """`TurnWords` over `AnswerDecoder`."""
 
     def __init__(
-        self, renderer: ChatRenderer, tenant: TenantId, prompt: RenderedPrompt, decoder: AnswerDecoder
+        self,
+        renderer: ChatRenderer,
+        tenant: TenantId,
+        prompt: RenderedPrompt,
+        decoder: AnswerDecoder,
+        grammar: Grammar | None,
     ) -> None:
+        self.grammar = grammar
         self._renderer = renderer
         self._tenant = tenant
         self._prompt = prompt
@@ -150,6 +162,11 @@ class ModelTurnWords:
         tokens = self._decoder.replay_tokens()
         if tokens:
             self._renderer.remember(self._tenant, self._prompt, parts, tokens)
+
+
+def _templates(tokenizer: Tokenizer) -> str:
+    """All that the checkpoint has, which may be one for chats and one for tools."""
+    return "\n".join(tokenizer.chat_templates.values())
 
 
 def _says_something(delta: Delta) -> bool:

@@ -10,20 +10,20 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from keepwarm.backend.answer import Answer, OutputLimit
+from keepwarm.backend.answer import OutputLimit
+from keepwarm.backend.front_turn import FrontTurn, PreparedTurn, TurnPorts
 from keepwarm.backend.rank_metrics import FrontCounts, metrics_text
-from keepwarm.backend.rank_port import RankEvent, RankPort
+from keepwarm.backend.rank_port import RankPort
 from keepwarm.backend.settings import BackendSettings
-from keepwarm.backend.words import TurnWords, Words
-from keepwarm.chat.events import ChatEvent
+from keepwarm.backend.words import Words
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest, ReplicaDescription
-from keepwarm.contract.backend import Backend
+from keepwarm.contract.backend import Tell, TellingBackend
 from keepwarm.core.errors import BadRequest, ContextTooLong, NotReady
 from keepwarm.core.hashing import BlockHasher, root_hash
 from keepwarm.core.ids import RequestId, TenantId
@@ -45,7 +45,7 @@ class CacheNaming:
     model_identity: bytes
 
 
-class NativeBackend(Backend):
+class NativeBackend(TellingBackend):
     """Built from its parts by `serve`; tests give it others."""
 
     def __init__(
@@ -61,10 +61,10 @@ class NativeBackend(Backend):
         self._rank = rank
         self._load_words = load_words
         self._naming = naming
-        self._clock = clock
         self._words: Words | None = None
         self._word_threads = ThreadPoolExecutor(_NUM_WORD_THREADS, thread_name_prefix="words")
-        self._open: set[RequestId] = set()
+        self._ports = TurnPorts(rank=rank, clock=clock, prepare=self._prepare, on_over=self._count_turn)
+        self._open: dict[RequestId, FrontTurn] = {}
         self._outcomes: Counter[str] = Counter()
         self._malformed: Counter[str] = Counter()
 
@@ -78,32 +78,14 @@ class NativeBackend(Backend):
             await asyncio.gather(rank, return_exceptions=True)
         logger.info("%s", _describe_cache(self._ready()))
 
-    async def chat(self, request: ChatRequest) -> AsyncGenerator[ChatEvent, None]:
-        """See `Backend.chat`. Raises `ContextTooLong`, `BadRequest`, `NotReady`."""
-        received_at_s = self._clock()
+    def open_turn(self, request: ChatRequest, tell: Tell) -> FrontTurn:
+        """See `TellingBackend.open_turn`. Raises `BadRequest`, `NotReady`."""
         self._refuse_unless_ready()
         if request.request_id in self._open:
             raise BadRequest(f"request id {request.request_id!r} is already open")
-        self._open.add(request.request_id)
-        answer: Answer | None = None
-        try:
-            turn = await self._in_thread(lambda: self._make_turn(request))
-            answer = Answer(
-                words=turn.words, limit=turn.limit, received_at_s=received_at_s, clock=self._clock
-            )
-            yield answer.accepted()
-            mailbox = _Mailbox()
-            self._rank.submit(turn.submit, mailbox.put)
-            while not answer.has_ended:
-                told = answer.take(await mailbox.take())
-                if answer.cut_at is not None:
-                    self._rank.cut(request.request_id, answer.cut_at)
-                if answer.has_ended:
-                    answer.remember()  # before anybody can send it back
-                for event in told:
-                    yield event
-        finally:
-            self._leave(request, answer)
+        turn = FrontTurn(request, ports=self._ports, tell=tell)
+        self._open[request.request_id] = turn
+        return turn
 
     async def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         self._refuse_unless_ready()
@@ -127,9 +109,11 @@ class NativeBackend(Backend):
 
     async def close(self) -> None:
         await self._rank.close()
+        for turn in tuple(self._open.values()):  # those that no rank has been given yet
+            turn.fail(NotReady("the backend is shutting down"))
         self._word_threads.shutdown(wait=False, cancel_futures=True)
 
-    def _make_turn(self, request: ChatRequest) -> _PreparedTurn:
+    def _make_turn(self, request: ChatRequest) -> PreparedTurn:
         """Render and name the blocks; runs in a thread. Raises `BadRequest`, `ContextTooLong`."""
         words, ready = self._loaded_words(), self._ready()
         turn_words = words.open_turn(request)
@@ -148,22 +132,20 @@ class NativeBackend(Backend):
             max_output_tokens=limit.tokens,
             stop_tokens=words.stop_tokens,
             sampling=request.sampling,
+            grammar=turn_words.grammar,
             use_cache=request.use_cache and self._settings.prefix_cache,
         )
-        return _PreparedTurn(words=turn_words, submit=submit, limit=limit)
+        return PreparedTurn(words=turn_words, submit=submit, limit=limit)
 
-    def _leave(self, request: ChatRequest, answer: Answer | None) -> None:
+    async def _prepare(self, request: ChatRequest) -> PreparedTurn:
+        return await self._in_thread(lambda: self._make_turn(request))
+
+    def _count_turn(self, turn: FrontTurn, outcome: str) -> None:
         """The last of a request, however it ended."""
-        self._open.discard(request.request_id)
-        if answer is not None and answer.num_malformed:
-            self._malformed[self._loaded_words().tool_format] += answer.num_malformed
-        if answer is not None and answer.has_ended:
-            self._outcomes[answer.outcome or ""] += 1
-            return
-        self._rank.abort(request.request_id)
-        if answer is not None:
-            answer.remember()
-        self._outcomes["aborted"] += 1
+        del self._open[turn.request_id]
+        self._outcomes[outcome] += 1
+        if turn.answer is not None and turn.answer.num_malformed:
+            self._malformed[self._loaded_words().tool_format] += turn.answer.num_malformed
 
     async def _in_thread(self, job: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._word_threads, job)
@@ -183,35 +165,6 @@ class NativeBackend(Backend):
         if self._rank.ready is None:
             raise NotReady("the engine is loading")
         return self._rank.ready
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _PreparedTurn:
-    words: TurnWords
-    submit: Submit
-    limit: OutputLimit
-
-
-class _Mailbox:
-    """A turn's events between the rank's report and the turn's own task.
-
-    Bounded by what the turn asked for: a rank says no more than `max_output_tokens` tokens.
-    """
-
-    def __init__(self) -> None:
-        self._events: list[RankEvent] = []
-        self._filled = asyncio.Event()
-
-    def put(self, event: RankEvent) -> None:
-        self._events.append(event)
-        self._filled.set()
-
-    async def take(self) -> list[RankEvent]:
-        """All that came since; waits for the first. The rank owes one, so this ends."""
-        await self._filled.wait()
-        self._filled.clear()
-        events, self._events = self._events, []
-        return events
 
 
 def _context_tokens(ready: Ready) -> int:

@@ -42,6 +42,7 @@ def build_rank(settings: BackendSettings, *, hash_key: bytes) -> tuple[RankEngin
 def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
     if settings.engine == "scripted":
         return _build_scripted_executor(settings)
+    from keepwarm.backend.vocabulary import load_vocabulary
     from keepwarm.engine.settings import EngineSettings
     from keepwarm.engine.torch_executor import build_torch_executor
 
@@ -56,13 +57,16 @@ def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
             gpu_memory_utilization=settings.gpu_memory_utilization,
             dtype=settings.dtype,
             num_threads=settings.num_threads,
-        )
+        ),
+        load_vocabulary=lambda: load_vocabulary(settings.model_path),
     )
 
 
 def _build_scripted_executor(settings: BackendSettings) -> tuple[Executor, str]:
+    step_s = settings.script_step_ms / 1000
     if settings.script_path is None:
-        return ScriptedExecutor(limits=scripted_limits(settings), verify=False), "scripted: no model"
+        limits = scripted_limits(settings)
+        return ScriptedExecutor(limits=limits, step_s=step_s, verify=False), "scripted: no model"
     from keepwarm.backend.scripted_answers import ScriptedAnswers
     from keepwarm.chat.tokenizer import load_tokenizer
 
@@ -74,5 +78,5 @@ def _build_scripted_executor(settings: BackendSettings) -> tuple[Executor, str]:
         default_context_tokens=tokenizer.max_position or DEFAULT_CONTEXT_TOKENS,
     )
     answers = ScriptedAnswers(script, tokenizer)
-    executor = ScriptedExecutor(limits=limits, verify=False, answer_to=answers.answer_to)
+    executor = ScriptedExecutor(limits=limits, step_s=step_s, verify=False, answer_to=answers.answer_to)
     return executor, f"scripted: {len(script.answers)} answers"

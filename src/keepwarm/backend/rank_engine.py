@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol, assert_never
 
-from keepwarm.core.errors import EngineLost, KeepwarmError
+from keepwarm.core.errors import EngineLost, KeepwarmError, to_wire
 from keepwarm.core.ids import RequestId
 from keepwarm.core.rank_messages import (
     Abort,
@@ -64,17 +64,24 @@ class RankEngine:
         self._clock = clock
         self._max_steps_in_flight = max_steps_in_flight
         self._in_flight: deque[StepId] = deque()
+        self._preparing: dict[RequestId, Submit] = {}  # their grammars are being compiled
+        self._ended_early: list[Ended] = []
 
     @property
     def has_work(self) -> bool:
         """Something is in flight, runs or waits."""
-        return self._scheduler.has_work
+        return self._scheduler.has_work or bool(self._preparing or self._ended_early)
 
     def handle(self, message: Submit | Abort | Cut) -> None:
         """Seen by the next plan."""
         match message:
-            case Submit():
+            case Submit(grammar=None):
                 self._scheduler.submit(message)
+            case Submit():
+                self._preparing[message.request_id] = message
+                self._submit_prepared()
+            case Abort() if self._preparing.pop(message.request_id, None):
+                self._end_early(message.request_id, "aborted", None)
             case Abort():
                 self._scheduler.abort(message.request_id)
             case Cut():
@@ -91,6 +98,7 @@ class RankEngine:
         False: there was nothing to compute, so the caller should wait for a message, and no
         longer than `RETRY_S` while there is work.
         """
+        self._submit_prepared()
         while self._scheduler.has_work and len(self._in_flight) < self._max_steps_in_flight:
             plan = self._scheduler.plan(self._clock())
             if self._scheduler.has_events:
@@ -102,6 +110,24 @@ class RankEngine:
             return False
         self._commit_oldest()
         return True
+
+    def _submit_prepared(self) -> None:
+        """Queue the turns whose grammar is there, so that no step waits for one; end those whose
+        grammar cannot be enforced."""
+        for request_id, turn in list(self._preparing.items()):
+            try:
+                is_ready = turn.grammar is None or self._executor.prepare(turn.grammar)
+            except KeepwarmError as error:
+                del self._preparing[request_id]
+                self._end_early(request_id, "failed", error)
+                continue
+            if is_ready:
+                del self._preparing[request_id]
+                self._scheduler.submit(turn)
+
+    def _end_early(self, request_id: RequestId, reason: EndReason, error: KeepwarmError | None) -> None:
+        wire = None if error is None else to_wire(error)
+        self._ended_early.append(Ended(request_id=request_id, reason=reason, error=wire))
 
     def _commit_all(self) -> bool:
         """Whether anything but the last, which is empty, was in flight."""
@@ -116,23 +142,30 @@ class RankEngine:
 
     def report(self) -> Report:
         """What has happened since the last report."""
-        return Report(events=self._scheduler.take_events(), stats=self._scheduler.stats())
+        ended, self._ended_early = self._ended_early, []
+        return Report(events=(*ended, *self._scheduler.take_events()), stats=self._scheduler.stats())
 
     def check_when_idle(self) -> None:
         """Raises `InvariantBroken` when blocks or references do not add up."""
-        if not self._scheduler.has_work:
+        if not self.has_work:
             self._scheduler.check_integrity()
 
     def end_all(self) -> Report:
         """Every open turn ends as aborted; nothing is computed afterwards."""
-        self._scheduler.end_all("aborted")
+        self._end_all("aborted")
         return self.report()
 
     def fail_all(self, error: Exception) -> Report:
         """Every open turn ends as failed; the engine must not be used afterwards."""
         lost = EngineLost(f"the engine stopped on {type(error).__name__}; the backend's log says where")
-        self._scheduler.end_all("failed", lost)
+        self._end_all("failed", lost)
         return self.report()
+
+    def _end_all(self, reason: EndReason, error: KeepwarmError | None = None) -> None:
+        for request_id in self._preparing:
+            self._end_early(request_id, reason, error)
+        self._preparing.clear()
+        self._scheduler.end_all(reason, error)
 
     def close(self) -> None:
         """Collect what is in flight and release the device."""

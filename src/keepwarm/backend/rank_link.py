@@ -21,6 +21,8 @@ _LENGTH_BYTES = 4
 _MAX_MESSAGE_BYTES = 256 << 20
 """A prompt of 10M tokens is 40 MB; more than this is a stream out of step."""
 _READ_BYTES = 1 << 18
+_KEPT_BYTES = 16 << 20
+"""A larger buffer is given back once its message is told; a prompt of 1M tokens has 5 MB."""
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -31,32 +33,72 @@ class LinkClosed(Exception):
     """The other side is gone."""
 
 
-def encode_message(message: ToRank | FromRank) -> bytes:
+def encode_message(message: ToRank | FromRank) -> bytearray:
     """One message as it stands in the stream."""
-    raw = _encoder.encode(message)
-    return len(raw).to_bytes(_LENGTH_BYTES, "little") + raw
+    buffer = bytearray(_LENGTH_BYTES)
+    _encoder.encode_into(message, buffer, _LENGTH_BYTES)
+    buffer[:_LENGTH_BYTES] = (len(buffer) - _LENGTH_BYTES).to_bytes(_LENGTH_BYTES, "little")
+    return buffer
 
 
 class MessageDecoder(Generic[Message]):
-    """The inverse of `encode_message`, over a stream cut anywhere."""
+    """The inverse of `encode_message`, over a stream cut anywhere.
+
+    A reader with a socket reads into `room`, then says how much; so a long prompt is copied once
+    on its way from the kernel into its message, and a buffer that fits the last one is there.
+    """
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[Message]) -> None:
         self._decoder = decoder
-        self._buffer = bytearray()
+        self._buffer = bytearray(_READ_BYTES)
+        self._start = 0  # of the first message that has not been told
+        self._filled = 0
 
-    def feed(self, piece: bytes) -> Iterator[Message]:
+    def feed(self, piece: bytes | bytearray) -> Iterator[Message]:
         """The messages that are complete now. Raises `InvariantBroken` on a stream that is none."""
-        self._buffer += piece
-        while len(self._buffer) >= _LENGTH_BYTES:
-            length = int.from_bytes(self._buffer[:_LENGTH_BYTES], "little")
-            if length > _MAX_MESSAGE_BYTES:
-                raise InvariantBroken(f"message of {length} bytes between front and rank")
-            end = _LENGTH_BYTES + length
-            if len(self._buffer) < end:
-                return
-            raw = bytes(self._buffer[_LENGTH_BYTES:end])
-            del self._buffer[:end]
+        rest = memoryview(piece)
+        while rest:
+            room = self.room()
+            part, rest = rest[: len(room)], rest[len(room) :]
+            room[: len(part)] = part
+            yield from self.received(len(part))
+
+    def room(self) -> memoryview:
+        """Where the next bytes of the stream go; never empty."""
+        return memoryview(self._buffer)[self._filled :]
+
+    def received(self, num_bytes: int) -> Iterator[Message]:
+        """So many bytes were written into `room`; else like `feed`."""
+        self._filled += num_bytes
+        while (end := self._end_of_message()) <= self._filled:
+            raw = memoryview(self._buffer)[self._start + _LENGTH_BYTES : end]
+            self._start = end
             yield self._decoder.decode(raw)
+        self._make_room(end - self._start)
+
+    def _end_of_message(self) -> int:
+        """As far as it is known: of its length, or of the whole."""
+        end = self._start + _LENGTH_BYTES
+        if end > self._filled:
+            return end
+        length = int.from_bytes(self._buffer[self._start : end], "little")
+        if length > _MAX_MESSAGE_BYTES:
+            raise InvariantBroken(f"message of {length} bytes between front and rank")
+        return end + length
+
+    def _make_room(self, num_bytes: int) -> None:
+        """For a message of so many bytes, of which some may be there already."""
+        if self._start == self._filled:
+            self._start = self._filled = 0
+            if len(self._buffer) > _KEPT_BYTES:
+                self._buffer = bytearray(_READ_BYTES)
+        if self._start + num_bytes <= len(self._buffer):
+            return
+        begun = self._buffer[self._start : self._filled]
+        if num_bytes > len(self._buffer):
+            self._buffer = bytearray(num_bytes + num_bytes // 2)  # a conversation's next turn is longer
+        self._buffer[: len(begun)] = begun
+        self._start, self._filled = 0, len(begun)
 
 
 def to_rank_decoder() -> MessageDecoder[ToRank]:
@@ -83,15 +125,22 @@ class BlockingLink:
         """All messages that are there; waits up to `wait_s` for the first. Raises `LinkClosed`."""
         messages: list[ToRank] = []
         wait_ms = round(wait_s * 1000)
-        while self._poll.poll(0 if messages else wait_ms):
-            try:
-                piece = self._socket.recv(_READ_BYTES)
-            except OSError as error:
-                raise LinkClosed from error
-            if not piece:
-                raise LinkClosed
-            messages += self._decoder.feed(piece)
+        while not messages and self._poll.poll(wait_ms):
+            while num_bytes := self._read():
+                messages += self._decoder.received(num_bytes)
         return messages
+
+    def _read(self) -> int:
+        """Bytes that were there; 0 when none are there now. Raises `LinkClosed`."""
+        try:
+            num_bytes = self._socket.recv_into(self._decoder.room(), 0, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise LinkClosed from error
+        if not num_bytes:
+            raise LinkClosed
+        return num_bytes
 
     def send(self, message: FromRank) -> None:
         """Blocks while the front does not read. Raises `LinkClosed`."""

@@ -80,6 +80,11 @@ def _rank_metrics(stats: RankStats | None) -> Iterator[Metric]:
     yield _counter(
         "keepwarm_l0_evicted_blocks", "Cached blocks whose room was needed", stats.evicted_blocks_total
     )
+    yield _counter(
+        "keepwarm_constrained_turns",
+        "Turns whose answer a grammar held to a form",
+        stats.constrained_turns_total,
+    )
     yield _counter("keepwarm_steps", "Steps of the engine", stats.steps_total)
 
 

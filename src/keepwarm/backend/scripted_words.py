@@ -9,8 +9,11 @@ from collections.abc import Sequence
 import msgspec
 
 from keepwarm.chat.events import Delta, LogprobOf, TextDelta, TokenReport
+from keepwarm.chat.forced_form import ForcedForms
 from keepwarm.chat.messages import Chat
+from keepwarm.chat.parsing.answer_markup import markup_of
 from keepwarm.chat.request import ChatRequest
+from keepwarm.core.grammar import Grammar
 from keepwarm.core.hashing import BlockHasher
 from keepwarm.core.ids import BlockHash, TenantId, TokenIds, token_ids
 from keepwarm.core.sampling import TokenLogprobs
@@ -23,6 +26,8 @@ class ByteWords:
 
     stop_tokens: tuple[int, ...] = (_END_OF_TEXT,)
     tool_format = "none"
+    _forms = ForcedForms(markup_of("", tool_format="hermes"), template="", control_id=lambda _spelling: None)
+    """Carried to the rank as with a model; whether made-up tokens keep to them nobody asks."""
 
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         return len(_render(chat))
@@ -30,7 +35,10 @@ class ByteWords:
     def open_turn(self, request: ChatRequest) -> ByteTurnWords:
         with_logprobs = request.sampling.num_logprobs is not None
         return ByteTurnWords(
-            token_ids(list(_render(request.chat))), request.stop, with_logprobs=with_logprobs
+            token_ids(list(_render(request.chat))),
+            request.stop,
+            with_logprobs=with_logprobs,
+            grammar=self._forms.form(request, prompt_end=""),
         )
 
 
@@ -46,8 +54,16 @@ class ByteTurnWords:
 
     is_known = False
 
-    def __init__(self, prompt: TokenIds, stops: Sequence[str], *, with_logprobs: bool) -> None:
+    def __init__(
+        self,
+        prompt: TokenIds,
+        stops: Sequence[str],
+        *,
+        with_logprobs: bool,
+        grammar: Grammar | None = None,
+    ) -> None:
         self.prompt = prompt
+        self.grammar = grammar
         self._stops = stops
         self._with_logprobs = with_logprobs
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")

@@ -44,6 +44,8 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """scripted: no weights; the answers are those of `script_path`, or made-up tokens without one."""
     script_path: str | None = None
     """What the scripted engine says, in the words of the model at `model_path`."""
+    script_step_ms: float = 0.0
+    """Milliseconds a step of the scripted engine takes; 0: as few as it can."""
     engine_silence_limit_s: float = 120.0
     """A rank that says nothing for this long, heartbeats included, is taken for hung and killed."""
     engine_start_limit_s: float = 3600.0

@@ -11,6 +11,7 @@ from typing import Protocol
 from keepwarm.chat.events import Delta
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest
+from keepwarm.core.grammar import Grammar
 from keepwarm.core.hashing import BlockHasher
 from keepwarm.core.ids import BlockHash, TenantId, TokenIds
 from keepwarm.core.sampling import TokenLogprobs
@@ -29,6 +30,10 @@ class TurnWords(Protocol):
 
     def block_names(self, hasher: BlockHasher, root: BlockHash) -> bytes:
         """Names of the prompt's full blocks, end to end."""
+
+    @property
+    def grammar(self) -> Grammar | None:
+        """The form that its caller forced on the answer."""
 
     def add(self, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs]) -> Sequence[Delta]:
         """What may be sent now: whole characters that neither a stop string nor markup can begin

@@ -9,23 +9,35 @@ A block is in exactly one state:
           └──────────────────────── eviction, when room is needed ─────────┘
 
 *held*: at least one holding refers to it. *named*: its KV is computed and its chain hash
-published, so others may share it. *cached*: named and held by nobody, on the LRU list.
+published, so others may share it. *cached*: named and held by nobody, in the eviction queue.
 
 Two invariants carry the rest. A named block's parent is named: holdings are prefixes, a block
-is published after its parent, and releasing appends children to the LRU list before their
-parents, so leaves are evicted first. A name belongs to one block: who computes a prefix a
-second time swaps its block for the first one (`Replacement`).
+is published after its parent, and releasing queues children before their parents, so leaves
+are evicted first. A name belongs to one block: who computes a prefix a second time swaps its
+block for the first one (`Replacement`).
+
+From the first follows what keeps a long conversation cheap. Along a chain of names those that
+are known come first, so a hit is found by halving, and its last block says which ones stand
+before it (`Chains`). So a turn costs Python for its new blocks, and a few array operations for
+those it shares.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import is_not
 
+import numpy as np
+import numpy.typing as npt
+
+from keepwarm.cache.chains import Chains
+from keepwarm.cache.eviction import EvictionQueue
 from keepwarm.cache.runs import EmptyRuns
 from keepwarm.core.errors import InvariantBroken
-from keepwarm.core.ids import BlockHash, BlockId
+from keepwarm.core.ids import BlockHash, BlockId, BlockIds, block_ids
 from keepwarm.core.layout import CacheLayout
 
 
@@ -33,11 +45,11 @@ from keepwarm.core.layout import CacheLayout
 class Holding:
     """One sequence's blocks in order; changed only by the `PrefixCache` that made it."""
 
-    blocks: list[BlockId]
+    blocks: BlockIds
     num_cached_blocks: int
     """Blocks [0, num_cached_blocks) held somebody's computed KV when acquired."""
     num_named: int
-    """Blocks [0, num_named) are shareable."""
+    """Blocks [0, num_named) are shareable; the others are this holding's alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +81,6 @@ class Occupancy:
     empty: int
 
 
-@dataclass(slots=True, kw_only=True)
-class _Block:
-    references: int = 0
-    name: BlockHash | None = None
-
-
 @dataclass(slots=True)
 class PrefixCache:
     """The sole owner of a rank's block states. Not thread-safe: one engine thread calls it."""
@@ -82,26 +88,27 @@ class PrefixCache:
     layout: CacheLayout
     num_blocks: int
     counters: CacheCounters = field(default_factory=CacheCounters)
-    _blocks: list[_Block] = field(init=False)
+    _references: npt.NDArray[np.int64] = field(init=False)
+    _names: list[BlockHash | None] = field(init=False)
+    """A block's name; the inverse of `_by_name`."""
     _by_name: dict[BlockHash, BlockId] = field(init=False, default_factory=dict)
-    _lru: OrderedDict[BlockId, None] = field(init=False, default_factory=OrderedDict)
+    _chains: Chains = field(init=False)
+    _evictable: EvictionQueue = field(init=False)
     _empty: EmptyRuns = field(init=False)
 
     def __post_init__(self) -> None:
-        self._blocks = [_Block() for _ in range(self.num_blocks)]
+        self._references = np.zeros(self.num_blocks, dtype=np.int64)
+        self._names = [None] * self.num_blocks
+        self._chains = Chains(self.num_blocks)
+        self._evictable = EvictionQueue(self._references)
         self._empty = EmptyRuns(self.num_blocks)
 
     def match(self, names: Sequence[BlockHash], *, max_tokens: int) -> int:
         """How many leading blocks of `names` every layer group can give back, in at most
-        `max_tokens` tokens."""
+        `max_tokens` tokens. `names` follow each other from a prefix's first block on."""
         if any(group.kind == "state" for group in self.layout.groups):
             return 0  # a state exists only where its sequence stands; nothing to resume from
-        limit = min(len(names), max_tokens // self.layout.block_size)
-        by_name = self._by_name
-        for index in range(limit):
-            if names[index] not in by_name:
-                return index
-        return limit
+        return self._num_known(names, min(len(names), max_tokens // self.layout.block_size))
 
     def acquire(
         self, names: Sequence[BlockHash], *, num_tokens: int, max_cached_tokens: int
@@ -110,23 +117,24 @@ class PrefixCache:
         runs as can be. None when there is no room now; then nothing changed.
         """
         num_hits = self.match(names, max_tokens=min(max_cached_tokens, num_tokens))
-        hits = [self._by_name[name] for name in names[:num_hits]]
+        hits = self._prefix(names, num_hits)
         num_fresh = self.layout.blocks_for(num_tokens) - num_hits
-        num_revived = sum(self._blocks[block].references == 0 for block in hits)
-        if num_fresh > len(self._empty) + len(self._lru) - num_revived:
+        references = self._references[hits]
+        num_revived = num_hits - int(np.count_nonzero(references))
+        if num_fresh > len(self._empty) + len(self._evictable) - num_revived:
             return None
-        for block in hits:
-            self._hold(block)
-        fresh = self._take(num_fresh, after=hits[-1] if hits else None)
+        self._evictable.remove(num_revived)
+        self._references[hits] = references + 1
+        fresh = self._take(num_fresh, after=_last(hits))
         self.counters.shared_blocks += num_hits
-        return Holding(blocks=hits + fresh, num_cached_blocks=num_hits, num_named=num_hits)
+        return Holding(blocks=np.concatenate([hits, fresh]), num_cached_blocks=num_hits, num_named=num_hits)
 
-    def extend(self, holding: Holding, num_blocks: int) -> list[BlockId] | None:
+    def extend(self, holding: Holding, num_blocks: int) -> BlockIds | None:
         """Append fresh blocks and return them. None when there is no room now."""
-        if num_blocks > len(self._empty) + len(self._lru):
+        if num_blocks > len(self._empty) + len(self._evictable):
             return None
-        fresh = self._take(num_blocks, after=holding.blocks[-1] if holding.blocks else None)
-        holding.blocks += fresh
+        fresh = self._take(num_blocks, after=_last(holding.blocks))
+        holding.blocks = np.concatenate([holding.blocks, fresh])
         return fresh
 
     def publish(self, holding: Holding, names: Sequence[BlockHash]) -> list[Replacement]:
@@ -135,103 +143,140 @@ class PrefixCache:
         Where somebody published a name first, that block takes this one's place; the caller
         tells the executor and then calls `drop(old)` once nothing in flight reads it.
         """
-        replacements: list[Replacement] = []
-        for index, name in enumerate(names, start=holding.num_named):
-            own = holding.blocks[index]
-            known = self._by_name.get(name)
-            if known is None:
-                self._by_name[name] = own
-                self._blocks[own].name = name
-            elif known != own:
-                self._hold(known)
-                holding.blocks[index] = known
-                replacements.append(Replacement(index=index, old=own, new=known))
-        holding.num_named += len(names)
-        self.counters.replaced_blocks += len(replacements)
+        num_known = self._num_known(names, len(names))
+        replacements = [self._replace(holding, name) for name in names[:num_known]]
+        self._name(holding, names[num_known:])
         return replacements
 
     def release(self, holding: Holding) -> None:
         """Give a holding back. Last block first, so that leaves are evicted before roots."""
-        for block in reversed(holding.blocks):
-            self.drop(block)
-        holding.blocks = []
+        blocks, num_named = holding.blocks, holding.num_named
+        left = self._references[blocks] - 1
+        if np.any(left < 0) or np.any(left[num_named:]):
+            wrong = blocks[(left < 0) | ((left > 0) & (np.arange(len(blocks)) >= num_named))]
+            raise InvariantBroken(f"block {wrong[0]} released more often than held")
+        self._references[blocks] = left
+        num_held = int(np.count_nonzero(left))  # by others: they hold prefixes, so the first ones
+        self._evictable.add(blocks[num_held:num_named][::-1])
+        self._empty.add(blocks[num_named:])
+        holding.blocks, holding.num_named = block_ids([]), 0
 
     def drop(self, block: BlockId) -> None:
         """Give one reference back."""
-        state = self._blocks[block]
-        if state.references <= 0:
+        if self._references[block] <= 0:
             raise InvariantBroken(f"block {block} released more often than held")
-        state.references -= 1
-        if state.references:
+        self._references[block] -= 1
+        if self._references[block]:
             return
-        if state.name is None:
-            self._empty.add(block)
+        if self._names[block] is None:
+            self._empty.add(block_ids([block]))
         else:
-            self._lru[block] = None
+            self._evictable.add(block_ids([block]))
 
     def clear(self) -> int:
         """Forget every cached block that nobody holds; returns how many."""
-        num_cleared = len(self._lru)
+        num_cleared = len(self._evictable)
         self._evict(num_cleared)
         return num_cleared
 
     def occupancy(self) -> Occupancy:
         """Blocks by state, now."""
-        cached, empty = len(self._lru), len(self._empty)
+        cached, empty = len(self._evictable), len(self._empty)
         return Occupancy(
             total=self.num_blocks, held=self.num_blocks - cached - empty, cached=cached, empty=empty
         )
 
-    def check(self, held_references: Iterable[BlockId]) -> None:
+    # -- names ---------------------------------------------------------------------------------
+
+    def _num_known(self, names: Sequence[BlockHash], limit: int) -> int:
+        """How many of names[:limit] are known; the known ones come first. O(log limit)."""
+        by_name = self._by_name
+        return bisect_left(range(limit), True, key=lambda index: names[index] not in by_name)
+
+    def _prefix(self, names: Sequence[BlockHash], length: int) -> BlockIds:
+        if length == 0:
+            return block_ids([])
+        path = self._chains.path(self._by_name[names[length - 1]])
+        if len(path) != length:
+            raise InvariantBroken(f"name {length - 1} of a prefix belongs to its block {len(path) - 1}")
+        return path
+
+    def _replace(self, holding: Holding, name: BlockHash) -> Replacement:
+        """The next block that a holding computed was published meanwhile: take that one."""
+        index, new = holding.num_named, self._by_name[name]
+        old = BlockId(int(holding.blocks[index]))
+        self._evictable.remove(int(self._references[new] == 0))
+        self._references[new] += 1
+        holding.blocks[index] = new
+        holding.num_named += 1
+        self.counters.replaced_blocks += 1
+        return Replacement(index=index, old=old, new=new)
+
+    def _name(self, holding: Holding, names: Sequence[BlockHash]) -> None:
+        start, end = holding.num_named, holding.num_named + len(names)
+        blocks = holding.blocks[start:end]
+        self._chains.append(_last(holding.blocks[:start]), blocks)
+        for name, block in zip(names, blocks.tolist(), strict=True):
+            self._by_name[name] = block
+            self._names[block] = name
+        holding.num_named = end
+
+    # -- states --------------------------------------------------------------------------------
+
+    def _take(self, count: int, *, after: BlockId | None) -> BlockIds:
+        self._evict(max(0, count - len(self._empty)))
+        fresh = self._empty.take(count, after=after)
+        self._references[fresh] = 1
+        return fresh
+
+    def _evict(self, count: int) -> None:
+        blocks = self._evictable.pop(count)
+        for block in blocks.tolist():
+            name = self._names[block]
+            if name is None:
+                raise InvariantBroken(f"block {block} is to be evicted and has no name")
+            del self._by_name[name]
+            self._names[block] = None
+        self._chains.remove(blocks)
+        self._empty.add(blocks)
+        self.counters.evicted_blocks += count
+
+    # -- looking in ----------------------------------------------------------------------------
+
+    def check(self, held_references: Sequence[BlockId] | BlockIds) -> None:
         """Raise `InvariantBroken` unless states, names and references agree.
 
         `held_references` lists every reference the caller still has, one entry each. O(blocks).
         """
-        expected = [0] * self.num_blocks
-        for block in held_references:
-            expected[block] += 1
-        empty = set(self._empty)
-        if len(empty) != len(self._empty):
-            raise InvariantBroken("the empty runs overlap or miscount")
-        for index, state in enumerate(self._blocks):
-            self._check_block(BlockId(index), state, expected[index], index in empty)
-        for name, block in self._by_name.items():
-            if self._blocks[block].name != name:
-                raise InvariantBroken(f"name {name.hex()} points at block {block}, which has another")
+        references = self._references
+        expected = np.bincount(block_ids(held_references), minlength=self.num_blocks)
+        for block in np.flatnonzero(references != expected):
+            raise InvariantBroken(f"block {block}: {references[block]} references, {expected[block]} holders")
+        cached, empty, named = self._evictable.mask(), self._empty.mask(self.num_blocks), self._chains.mask()
+        states = cached.astype(np.int64) + empty + (references > 0)
+        _refuse(states != 1, "is not in exactly one of the states held, cached, empty")
+        _refuse(cached & ~named, "is cached without a name")
+        _refuse(empty & named, "is empty but named")
+        if np.count_nonzero(cached) != len(self._evictable):
+            raise InvariantBroken("the eviction queue miscounts")
+        self._check_names(named)
+        self._chains.check()
 
-    def _check_block(self, block: BlockId, state: _Block, references: int, is_empty: bool) -> None:
-        if state.references != references:
-            raise InvariantBroken(f"block {block}: {state.references} references, {references} holders")
-        is_cached = block in self._lru
-        if is_cached + is_empty + (references > 0) != 1:
-            raise InvariantBroken(f"block {block}: cached={is_cached} empty={is_empty} held={references}")
-        if is_cached and state.name is None:
-            raise InvariantBroken(f"block {block} is cached without a name")
-        if is_empty and state.name is not None:
-            raise InvariantBroken(f"block {block} is empty but named")
-        if state.name is not None and self._by_name.get(state.name) != block:
-            raise InvariantBroken(f"block {block} is not found by its name")
+    def _check_names(self, named: npt.NDArray[np.bool_]) -> None:
+        blocks = np.fromiter(self._by_name.values(), dtype=np.int64, count=len(self._by_name))
+        found = np.bincount(blocks, minlength=self.num_blocks)
+        _refuse(found != named, "is not found by its name")
+        theirs = map(self._names.__getitem__, self._by_name.values())
+        for name in compress(self._by_name, map(is_not, self._by_name, theirs)):
+            raise InvariantBroken(
+                f"name {name.hex()} points at block {self._by_name[name]}, which has another"
+            )
 
-    def _hold(self, block: BlockId) -> None:
-        state = self._blocks[block]
-        if state.references == 0:
-            del self._lru[block]
-        state.references += 1
 
-    def _take(self, count: int, *, after: BlockId | None) -> list[BlockId]:
-        self._evict(count - len(self._empty))
-        fresh = self._empty.take(count, after=after)
-        for block in fresh:
-            self._blocks[block].references = 1
-        return fresh
+def _last(blocks: BlockIds) -> BlockId | None:
+    return BlockId(int(blocks[-1])) if len(blocks) else None
 
-    def _evict(self, count: int) -> None:
-        for _ in range(count):
-            block, _none = self._lru.popitem(last=False)
-            state = self._blocks[block]
-            if state.name is None:
-                raise InvariantBroken(f"block {block} on the LRU list has no name")
-            del self._by_name[state.name]
-            state.name = None
-            self._empty.add(block)
-            self.counters.evicted_blocks += 1
+
+def _refuse(wrong: npt.NDArray[np.bool_], what: str) -> None:
+    for block in np.flatnonzero(wrong):
+        raise InvariantBroken(f"block {block} {what}")

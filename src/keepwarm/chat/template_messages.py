@@ -1,7 +1,7 @@
 """Folded messages in a template's own form, every string of the caller's shielded.
 
 A template that knows tools gets `tools`, `tool_calls` and messages of role "tool". One that does
-not gets them as text, in the style of Hermes: the system message ends with a preamble that lists
+not gets them as text, in the style of Hermes: the system message begins with a preamble that lists
 the tools; a call is `<tool_call>{"name": …, "arguments": {…}}</tool_call>` in the assistant's
 text; a result is `<tool_response>…</tool_response>` in a user message.
 """
@@ -215,10 +215,11 @@ class MessageWriter:
 
 
 def _place_preamble(written: list[TemplateMessage], preamble: str) -> None:
+    """First of all: a client's tools are the same in every project, its system text is not."""
     if not preamble:
         return
     if written and written[0]["role"] == "system":
-        written[0]["content"] += "\n\n" + preamble
+        written[0]["content"] = preamble + "\n\n" + written[0]["content"]
     else:
         written.insert(0, {"role": "system", "content": preamble})
 

@@ -174,6 +174,15 @@ class ServeSettings:
             show_default="made-up tokens",
         ),
     ] = None
+    script_step_ms: Annotated[
+        float,
+        number(
+            float,
+            "--script-step-ms",
+            help="Milliseconds a step of --engine scripted takes; 0: as few as it can.",
+            least=0.0,
+        ),
+    ] = _BACKEND_DEFAULTS["script_step_ms"]
     json: Annotated[
         str | None,
         option(

@@ -58,19 +58,18 @@ async def running_server(
             data_dir=data_dir,
         )
         async with _backend(told, settings.start_timeout_s, on_backend_log) as (backend, description):
-            gateway = build_app(
-                _gateway_settings(settings, model.name),
-                keys=keys,
-                replicas=StaticDirectory(HttpReplica(told.socket_path)),
-            )
-            async with _http(gateway, listener) as http:
-                yield RunningServer(
-                    url=url_of(listener),
-                    replica=description,
-                    block_size=told.block_size,
-                    http=http,
-                    backend=backend,
+            with contextlib.closing(HttpReplica(told.socket_path)) as replica:
+                gateway = build_app(
+                    _gateway_settings(settings, model.name), keys=keys, replicas=StaticDirectory(replica)
                 )
+                async with _http(gateway, listener) as http:
+                    yield RunningServer(
+                        url=url_of(listener),
+                        replica=description,
+                        block_size=told.block_size,
+                        http=http,
+                        backend=backend,
+                    )
 
 
 def _gateway_settings(settings: ServeSettings, model_name: str) -> GatewaySettings:

@@ -1,11 +1,11 @@
 """Serves one `Backend` over HTTP: the routes, the stream, and its life from setup to exit.
 
-    POST /chat     `chat.wire` request → stream of `chat.wire` events, exactly one terminal
+    POST /channel  one gateway's turns, for as long as it lives: `chat.wire` messages in both directions
     POST /count    msgpack {tenant, chat} → msgpack {tokens}
     GET  /ready    msgpack `ReplicaDescription`, or 503 with why not
     GET  /metrics  Prometheus text
 
-Errors outside the stream are msgpack `ErrorOnWire`. Knows no model, rank or dialect.
+Errors outside the channel are msgpack `ErrorOnWire`. Knows no model, rank or dialect.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from keepwarm.chat.messages import Chat
-from keepwarm.chat.wire import MEDIA_TYPE, decode_request
-from keepwarm.contract.answer_stream import stream_answer
+from keepwarm.chat.wire import MEDIA_TYPE
 from keepwarm.contract.backend import Backend
+from keepwarm.contract.channel import Channel
 from keepwarm.core.errors import (
     BadRequest,
     BodyTooLarge,
@@ -74,6 +74,14 @@ class BackendApp:
         self._backend = backend
         self.refusal: str | None = "the model is loading"
         """Why no request is taken, whatever the backend says; None: ask the backend."""
+        self._channels: set[Channel] = set()
+        self._is_ending = False
+
+    def end_channels(self) -> None:
+        """Each ends with its last turn, at once where there is none."""
+        self._is_ending = True
+        for channel in self._channels:
+            channel.end_when_idle()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -90,8 +98,8 @@ class BackendApp:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["method"], scope["path"]:
-            case "POST", "/chat":
-                await self._chat(receive, send)
+            case "POST", "/channel":
+                await self._serve_channel(receive, send)
             case "POST", "/count":
                 await self._count(receive, send)
             case "GET", "/ready":
@@ -101,11 +109,16 @@ class BackendApp:
             case method, path:
                 raise NotFound(f"{method} {path} is no route of a backend")
 
-    async def _chat(self, receive: Receive, send: Send) -> None:
-        request = decode_request(await _read_body(receive))
-        self._refuse_unless_ready()
+    async def _serve_channel(self, receive: Receive, send: Send) -> None:
+        channel = Channel(self._backend, self._refuse_unless_ready)
         await _send_start(send, 200, MEDIA_TYPE)
-        await stream_answer(self._backend, request, receive, send)
+        self._channels.add(channel)
+        if self._is_ending:
+            channel.end_when_idle()
+        try:
+            await channel.serve(receive, send)
+        finally:
+            self._channels.discard(channel)
 
     async def _count(self, receive: Receive, send: Send) -> None:
         body = await _read_body(receive)

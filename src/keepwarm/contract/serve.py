@@ -53,9 +53,11 @@ async def serve_backend(
             if await _set_up(backend, app, stop):
                 await _serve_until_stopped(app, stop, serving)
             app.refusal = "the backend is shutting down"
+            app.end_channels()
             server.should_exit = True
             await _drain(serving, stop, drain_limit_s)
     finally:
+        app.end_channels()
         server.should_exit = True
         watching.cancel()
         await _close(backend, serving)

@@ -5,8 +5,9 @@ Owns the naming only; which block carries a name is `cache`'s business.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from blake3 import blake3
 
@@ -59,6 +60,44 @@ def join_hashes(hashes: Sequence[BlockHash]) -> bytes:
     return b"".join(hashes)
 
 
-def split_hashes(joined: bytes) -> list[BlockHash]:
-    """The inverse of `join_hashes`."""
-    return [BlockHash(joined[i : i + HASH_BYTES]) for i in range(0, len(joined), HASH_BYTES)]
+class BlockNames(Sequence[BlockHash]):
+    """Names in order, over their joined bytes; a name is cut out only when it is asked for.
+
+    The inverse of `join_hashes`. A slice is a list, so it costs what it holds.
+    """
+
+    __slots__ = ("_added", "_joined", "_num_joined")
+
+    def __init__(self, joined: bytes) -> None:
+        self._joined = joined
+        self._num_joined = len(joined) // HASH_BYTES
+        self._added: list[BlockHash] = []
+
+    def __len__(self) -> int:
+        return self._num_joined + len(self._added)
+
+    @overload
+    def __getitem__(self, index: int) -> BlockHash: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[BlockHash]: ...
+    def __getitem__(self, index: int | slice) -> BlockHash | list[BlockHash]:
+        if isinstance(index, slice):
+            return self._cut(*index.indices(len(self)))
+        at = index + len(self) if index < 0 else index
+        if not 0 <= at < len(self):
+            raise IndexError(index)
+        if at >= self._num_joined:
+            return self._added[at - self._num_joined]
+        return BlockHash(self._joined[at * HASH_BYTES : (at + 1) * HASH_BYTES])
+
+    def _cut(self, start: int, stop: int, step: int) -> list[BlockHash]:
+        if step != 1:
+            return [self[at] for at in range(start, stop, step)]
+        joined, num_joined = self._joined, self._num_joined
+        bounds = range(start * HASH_BYTES, min(stop, num_joined) * HASH_BYTES, HASH_BYTES)
+        names = [BlockHash(joined[at : at + HASH_BYTES]) for at in bounds]
+        return names + self._added[max(0, start - num_joined) : max(0, stop - num_joined)]
+
+    def extend(self, names: Iterable[BlockHash]) -> None:
+        """Append names; those that are there are not touched."""
+        self._added.extend(names)

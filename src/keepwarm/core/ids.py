@@ -16,6 +16,9 @@ TenantId = NewType("TenantId", str)
 BlockId = NewType("BlockId", int)
 """A place in one rank's device memory: 0 <= id < num_blocks."""
 
+BlockIds = npt.NDArray[np.int64]
+"""Block ids in order, shape (num_blocks,); 64 bits, with which numpy and torch index without a cast."""
+
 BlockHash = NewType("BlockHash", bytes)
 """A prefix's name: the keyed chain hash up to and including one full block, `HASH_BYTES` long."""
 
@@ -29,3 +32,8 @@ TokenIds = npt.NDArray[np.int32]
 def token_ids(values: object) -> TokenIds:
     """Token ids as the one array type that is hashed, sent and computed."""
     return np.ascontiguousarray(values, dtype=np.int32)
+
+
+def block_ids(values: object) -> BlockIds:
+    """Block ids as the one array type that is kept, planned and read."""
+    return np.ascontiguousarray(values, dtype=np.int64)

@@ -124,6 +124,8 @@ class RankStats(msgspec.Struct, frozen=True, kw_only=True):
     blocks_held: int
     blocks_cached: int
     blocks_empty: int
+    constrained_turns_total: int = 0
+    """Turns with a grammar that were queued."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NewType, Protocol
+from typing import Literal, NewType, Protocol
 
-from keepwarm.core.ids import BlockId, RequestId, Slot, TokenIds
+from keepwarm.core.grammar import Grammar
+from keepwarm.core.ids import BlockId, BlockIds, RequestId, Slot, TokenIds
 from keepwarm.core.layout import CacheLayout
 from keepwarm.core.sampling import Sampling, TokenLogprobs
 
@@ -34,8 +35,10 @@ class SequenceStart:
     tokens: TokenIds
     num_prompt_tokens: int
     """Tokens from here on were sampled earlier (the sequence was preempted)."""
-    blocks: Sequence[BlockId]
+    blocks: BlockIds
     sampling: Sampling
+    grammar: Grammar | None = None
+    """Every token sampled for this sequence keeps to it, those from `num_prompt_tokens` on included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +75,10 @@ class StepPlan:
         return sum(work.end - work.start for work in self.works)
 
 
+GrammarEnd = Literal["complete", "stuck"]
+"""No token follows: the grammar is complete and the model has no token to say so, or it allows none."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceOutput:
     """The tokens one slot gained in a step: exactly the sampled ones, 0..k of them."""
@@ -80,6 +87,8 @@ class SequenceOutput:
     tokens: tuple[int, ...]
     logprobs: tuple[TokenLogprobs, ...] = ()
     """One entry a token where the request asked for them, else empty."""
+    grammar_end: GrammarEnd | None = None
+    """Set: the sequence's grammar lets it go no further, and `tokens` is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +120,12 @@ class Executor(Protocol):
     @property
     def limits(self) -> ExecutorLimits:
         """Fixed after construction."""
+
+    def prepare(self, grammar: Grammar) -> bool:
+        """Whether a sequence with this grammar may start; if not, it soon may: ask again.
+
+        Never waits. Raises `BadRequest` where the grammar cannot be enforced.
+        """
 
     def submit(self, plan: StepPlan) -> StepId:
         """Take a plan; may return before it is computed. Raises `InvariantBroken` on a wrong plan."""

@@ -35,6 +35,9 @@ class Draw:
     position: int
     name: str
     """Whom to name when the logits are wrong."""
+    allowed: torch.Tensor | None = None
+    """Which tokens may be drawn, (vocab_size,) bool, at least one; None: all. The log
+    probabilities that are reported stay the model's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ def draw_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> list[DrawnToken]
     greedy: list[int] = best_tokens.tolist()
     drawn: list[DrawnToken] = []
     for row, (best, draw) in enumerate(zip(greedy, draws, strict=True)):
-        token = best if draw.sampling.temperature == 0.0 else _draw(logits[row].float(), draw)
+        token = _choose(logits[row], best, draw)
         drawn.append(
             DrawnToken(token=token, logprobs=_logprobs(logits[row], token, draw.sampling.num_logprobs))
         )
@@ -64,6 +67,13 @@ def race_times(seed: int, position: int, vocab_size: int) -> npt.NDArray[np.floa
     key = np.array([seed % (1 << SEED_BITS), position], dtype=np.uint64)
     times = np.random.Generator(np.random.Philox(key=key)).standard_exponential(vocab_size, dtype=np.float32)
     return np.maximum(times, np.finfo(np.float32).tiny)
+
+
+def _choose(logits: torch.Tensor, best: int, draw: Draw) -> int:
+    if draw.allowed is not None:
+        logits = logits.masked_fill(~draw.allowed, float("-inf"))
+        best = int(logits.argmax())
+    return best if draw.sampling.temperature == 0.0 else _draw(logits.float(), draw)
 
 
 def _draw(logits: torch.Tensor, draw: Draw) -> int:

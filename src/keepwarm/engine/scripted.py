@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from keepwarm.core.errors import InvariantBroken
-from keepwarm.core.ids import BlockId, RequestId, Slot, TokenIds
-from keepwarm.core.sampling import Sampling, TokenLogprobs
+from keepwarm.core.grammar import Grammar
+from keepwarm.core.ids import BlockId, BlockIds, RequestId, Slot, TokenIds, token_ids
+from keepwarm.core.sampling import TokenLogprobs
 from keepwarm.core.step import (
     BlockChange,
     ExecutorLimits,
@@ -27,6 +29,7 @@ from keepwarm.core.step import (
     StepPlan,
     StepResult,
 )
+from keepwarm.engine.digests import Digester, advance_one
 
 NextToken = Callable[[int, int, ExecutorLimits], int]
 """(digest of all tokens so far, their number, limits) → the next token."""
@@ -34,7 +37,6 @@ NextToken = Callable[[int, int, ExecutorLimits], int]
 AnswerTo = Callable[[TokenIds], Sequence[int]]
 """A prompt → all tokens of its answer, the one that ends it included; asked once a start."""
 
-_MASK = (1 << 62) - 1
 _NOT_COMPUTED = -1
 
 
@@ -43,18 +45,46 @@ def made_up_token(digest: int, num_tokens: int, limits: ExecutorLimits) -> int:
     return (digest >> 7) % limits.vocab_size
 
 
-def _advance(digest: int, token: int) -> int:
-    return (digest * 6364136223846793005 + token + 1442695040888963407) & _MASK
-
-
-@dataclass(slots=True, kw_only=True)
 class _Sequence:
-    request_id: RequestId
-    tokens: list[int]
-    num_prompt_tokens: int
-    blocks: list[BlockId]
-    sampling: Sampling
-    answer: Sequence[int] | None
+    """One slot's tokens and block table; the prompt is never copied."""
+
+    def __init__(self, start: SequenceStart, limits: ExecutorLimits, answer: Sequence[int] | None) -> None:
+        self.request_id = start.request_id
+        self.sampling = start.sampling
+        self.num_prompt_tokens = start.num_prompt_tokens
+        self.answer = answer
+        self._given = start.tokens
+        self._sampled: list[int] = []
+        self._num_blocks = len(start.blocks)
+        self._table: BlockIds = np.empty(limits.layout.blocks_for(limits.max_model_len) + 1, dtype=np.int64)
+        self._table[: self._num_blocks] = start.blocks
+
+    @property
+    def num_known(self) -> int:
+        return len(self._given) + len(self._sampled)
+
+    @property
+    def blocks(self) -> BlockIds:
+        """The block table, (num_blocks,); a view."""
+        return self._table[: self._num_blocks]
+
+    def tokens(self, start: int, end: int) -> TokenIds:
+        num_given = len(self._given)
+        sampled = self._sampled[max(0, start - num_given) : max(0, end - num_given)]
+        given = self._given[start:end]
+        return np.concatenate([given, token_ids(sampled)]) if sampled else given
+
+    def token(self, position: int) -> int:
+        num_given = len(self._given)
+        return int(self._given[position]) if position < num_given else self._sampled[position - num_given]
+
+    def append_token(self, token: int) -> None:
+        self._sampled.append(token)
+
+    def set_block(self, index: int, block: BlockId) -> None:
+        """Append the next block or replace one."""
+        self._table[index] = block
+        self._num_blocks = max(self._num_blocks, index + 1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,18 +96,28 @@ class ScriptedExecutor:
     answer_to: AnswerTo | None = None
     """Where given, its answers are played instead of made-up tokens."""
     step_s: float = 0.0
-    """How long a step with work takes, by sleeping."""
+    """A step with work ends at the next multiple of this on the monotonic clock, by sleeping, so that
+    whoever reads the tokens can tell how long ago they were made. 0: as fast as it can."""
     verify: bool = True
     fail_at_step: int | None = None
     """Raise in this step, as a device would."""
-    _digests: np.ndarray[tuple[int, int], np.dtype[np.int64]] = field(init=False)
+    _digests: npt.NDArray[np.int64] = field(init=False)
+    """What each place of each block holds, (num_blocks * block_size,)."""
+    _digester: Digester = field(init=False, default_factory=Digester)
+    grammars: dict[RequestId, Grammar] = field(init=False, default_factory=dict)
+    """What each running sequence was told to keep to. Nothing here enforces it: whether the made-up
+    tokens satisfy it is their maker's business."""
     _sequences: dict[Slot, _Sequence] = field(init=False, default_factory=dict)
     _results: deque[StepResult] = field(init=False, default_factory=deque)
     _last_step: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        shape = (self.limits.num_blocks, self.limits.layout.block_size)
-        self._digests = np.full(shape, _NOT_COMPUTED, dtype=np.int64)
+        num_places = self.limits.num_blocks * self.limits.layout.block_size
+        self._digests = np.full(num_places, _NOT_COMPUTED, dtype=np.int64)
+
+    def prepare(self, grammar: Grammar) -> bool:
+        """Any grammar will do."""
+        return True
 
     def submit(self, plan: StepPlan) -> StepId:
         """Computes at once; the result waits to be collected."""
@@ -86,15 +126,17 @@ class ScriptedExecutor:
         if self.fail_at_step == plan.step_id:
             raise RuntimeError(f"scripted failure at step {plan.step_id}")
         self._last_step = plan.step_id
+        started_at = time.monotonic()
         for slot in plan.ended:
-            del self._sequences[slot]
+            self.grammars.pop(self._sequences.pop(slot).request_id, None)
         for start in plan.starts:
             self._start(start)
         for change in plan.changes:
             self._change(change)
         outputs = [output for work in plan.works if (output := self._work(work)) is not None]
         if plan.works and self.step_s:
-            time.sleep(self.step_s)
+            ends_at = (started_at // self.step_s + 1) * self.step_s
+            time.sleep(max(0.0, ends_at - time.monotonic()))
         self._results.append(StepResult(step_id=plan.step_id, outputs=tuple(outputs)))
         return plan.step_id
 
@@ -110,70 +152,78 @@ class ScriptedExecutor:
         if start.slot in self._sequences:
             raise InvariantBroken(f"slot {start.slot} is taken")
         prompt = start.tokens[: start.num_prompt_tokens]
-        self._sequences[start.slot] = _Sequence(
-            request_id=start.request_id,
-            tokens=start.tokens.tolist(),
-            num_prompt_tokens=start.num_prompt_tokens,
-            blocks=list(start.blocks),
-            sampling=start.sampling,
-            answer=None if self.answer_to is None else self.answer_to(prompt),
-        )
+        answer = None if self.answer_to is None else self.answer_to(prompt)
+        self._sequences[start.slot] = _Sequence(start, self.limits, answer)
+        if start.grammar is not None:
+            self.grammars[start.request_id] = start.grammar
 
     def _change(self, change: BlockChange) -> None:
-        blocks = self._sequences[change.slot].blocks
-        if change.index == len(blocks):
-            blocks.append(change.block)
-        else:
-            blocks[change.index] = change.block
+        self._sequences[change.slot].set_block(change.index, change.block)
 
     def _work(self, work: SequenceWork) -> SequenceOutput | None:
         sequence = self._sequences[work.slot]
-        if not work.start < work.end <= len(sequence.tokens):
+        if not work.start < work.end <= sequence.num_known:
             raise InvariantBroken(f"{sequence.request_id}: tokens [{work.start}, {work.end}) are not known")
-        if work.sample and work.end != len(sequence.tokens):
+        if work.end > len(sequence.blocks) * self.limits.layout.block_size:
+            raise InvariantBroken(f"{sequence.request_id}: no block for token {work.end - 1}")
+        if work.sample and work.end != sequence.num_known:
             raise InvariantBroken(f"{sequence.request_id}: samples at {work.end}, before the last token")
-        digest = self._read_prefix(sequence, work.start)
-        for position in range(work.start, work.end):
-            digest = _advance(digest, sequence.tokens[position])
-            self._digests[self._place(sequence, position)] = digest
+        digest = self._compute(sequence, work.start, work.end)
         if not work.sample:
             return None
         token = self._next_token(sequence, digest)
-        sequence.tokens.append(token)
+        sequence.append_token(token)
         logprobs = () if sequence.sampling.num_logprobs is None else (self._logprobs(sequence, token),)
         return SequenceOutput(slot=work.slot, tokens=(token,), logprobs=logprobs)
 
     def _next_token(self, sequence: _Sequence, digest: int) -> int:
         if sequence.answer is None:
-            return self.next_token(digest, len(sequence.tokens), self.limits)
-        num_said = len(sequence.tokens) - sequence.num_prompt_tokens
+            return self.next_token(digest, sequence.num_known, self.limits)
+        num_said = sequence.num_known - sequence.num_prompt_tokens
         return sequence.answer[min(num_said, len(sequence.answer) - 1)]
+
+    def _compute(self, sequence: _Sequence, start: int, end: int) -> int:
+        """Digests of the tokens [start, end) into their blocks; returns the last."""
+        before = self._read_prefix(sequence, start)
+        if end - start == 1:  # most steps are decodes, and arrays of one cost more than the sum
+            digest = advance_one(before, sequence.token(start))
+            self._digests[self._place(sequence, start)] = digest
+            return digest
+        digests = self._digester.advance(before, sequence.tokens(start, end))
+        self._digests[self._places(sequence, start, end)] = digests
+        return int(digests[-1])
 
     def _read_prefix(self, sequence: _Sequence, end: int) -> int:
         """The digest before position `end`, read from the blocks as attention reads KV."""
         if end == 0:
             return 0
         if self.verify:
-            digest = 0
-            for position in range(end):
-                digest = _advance(digest, sequence.tokens[position])
-                self._expect(sequence, position, digest)
+            self._expect_prefix(sequence, end)
         stored = int(self._digests[self._place(sequence, end - 1)])
         if stored == _NOT_COMPUTED:
             raise InvariantBroken(f"{sequence.request_id}: token {end - 1} was never computed")
         return stored
 
-    def _expect(self, sequence: _Sequence, position: int, digest: int) -> None:
-        stored = int(self._digests[self._place(sequence, position)])
-        if stored != digest:
+    def _expect_prefix(self, sequence: _Sequence, end: int) -> None:
+        stored = self._digests[self._places(sequence, 0, end)]
+        expected = self._digester.advance(0, sequence.tokens(0, end))
+        for position in np.flatnonzero(stored != expected):
             block = sequence.blocks[position // self.limits.layout.block_size]
             raise InvariantBroken(
                 f"{sequence.request_id}: block {block} does not hold token {position} of this prefix"
             )
 
-    def _place(self, sequence: _Sequence, position: int) -> tuple[int, int]:
+    def _place(self, sequence: _Sequence, position: int) -> int:
         index, offset = divmod(position, self.limits.layout.block_size)
-        return sequence.blocks[index], offset
+        return int(sequence.blocks[index]) * self.limits.layout.block_size + offset
+
+    def _places(self, sequence: _Sequence, start: int, end: int) -> npt.NDArray[np.int64]:
+        """Where the tokens [start, end) lie in `_digests`."""
+        size = self.limits.layout.block_size
+        first = start // size
+        blocks = sequence.blocks[first : -(-end // size)]
+        places = blocks[:, np.newaxis] * size + np.arange(size)  # (num_blocks, block_size)
+        return places.reshape(-1)[start - first * size : end - first * size]
 
     def _logprobs(self, sequence: _Sequence, token: int) -> TokenLogprobs:
         top = tuple((token, -0.5) for _ in range(min(1, sequence.sampling.num_logprobs or 0)))

@@ -6,14 +6,18 @@ Applies what a plan changes and refuses a plan that cannot be right. Knows no te
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from keepwarm.core.errors import InvariantBroken
-from keepwarm.core.ids import BlockId, RequestId, Slot
+from keepwarm.core.ids import BlockId, BlockIds, RequestId, Slot
 from keepwarm.core.sampling import Sampling
 from keepwarm.core.step import BlockChange, ExecutorLimits, SequenceStart, SequenceWork, StepPlan
+
+if TYPE_CHECKING:
+    from keepwarm.engine.grammar_compiler import TokenMatcher
 
 Run = tuple[int, int]
 """Blocks whose ids follow each other: (first index of the table, number of blocks)."""
@@ -26,18 +30,20 @@ class SequenceState:
         self.request_id: RequestId = start.request_id
         self.sampling: Sampling = start.sampling
         self.seed = seed
+        self.matcher: TokenMatcher | None = None
+        """Its place in its grammar, where it has one."""
         self.num_known = len(start.tokens)
         self.num_computed: int | None = None
         """None until the first work says what was cached."""
         self._tokens = np.empty(limits.max_model_len + 1, dtype=np.int32)
         self._tokens[: self.num_known] = start.tokens
-        self._table = np.empty(limits.layout.blocks_for(limits.max_model_len) + 1, dtype=np.int64)
+        self._table: BlockIds = np.empty(limits.layout.blocks_for(limits.max_model_len) + 1, dtype=np.int64)
         self.num_blocks = len(start.blocks)
         self._table[: self.num_blocks] = start.blocks
         self._runs: list[Run] | None = None
 
     @property
-    def blocks(self) -> npt.NDArray[np.int64]:
+    def blocks(self) -> BlockIds:
         """The block table, (num_blocks,); a view."""
         return self._table[: self.num_blocks]
 
@@ -106,7 +112,7 @@ class SequenceTable:
             raise InvariantBroken(f"{name} with a token id outside the vocabulary of {limits.vocab_size}")
         if len(start.blocks) > limits.layout.blocks_for(limits.max_model_len):
             raise InvariantBroken(f"{name} with {len(start.blocks)} blocks, more than one sequence can use")
-        for block in start.blocks:
+        for block in (start.blocks.min(initial=0), start.blocks.max(initial=0)):
             self._check_block(name, block)
         self._slots[start.slot] = SequenceState(start, limits, seed)
 

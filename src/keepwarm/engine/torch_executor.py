@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
 from torch import nn
 
 from keepwarm.core.errors import BadModel, BadSetting, InvariantBroken
+from keepwarm.core.grammar import Grammar, Vocabulary
 from keepwarm.core.layout import CacheLayout, LayerGroup
 from keepwarm.core.step import (
     Executor,
     ExecutorLimits,
     SequenceOutput,
+    SequenceStart,
     SequenceWork,
     StepId,
     StepPlan,
@@ -27,6 +29,7 @@ from keepwarm.core.step import (
 from keepwarm.engine.attention import ATTENTION_NAME, NothingLeftToCompute
 from keepwarm.engine.checkpoint import CheckpointSpec, inspect_checkpoint
 from keepwarm.engine.fast_layers import use_fast_layers
+from keepwarm.engine.grammars import Grammars
 from keepwarm.engine.kv_pools import KvPools, LayerShape
 from keepwarm.engine.memory import cache_size, free_memory_bytes, usable_cores
 from keepwarm.engine.model_loading import load_model
@@ -46,8 +49,13 @@ _DTYPES: Final = {
 Works = Sequence[tuple[SequenceWork, SequenceState]]
 
 
-def build_torch_executor(settings: EngineSettings) -> tuple[Executor, str]:
+def build_torch_executor(
+    settings: EngineSettings, *, load_vocabulary: Callable[[], Vocabulary] | None = None
+) -> tuple[Executor, str]:
     """Load a model and make room for its KV; the text is one line for the log.
+
+    `load_vocabulary` is called, in another thread, once the first grammar comes; without it there
+    can be none.
 
     Raises `BadModel`, `BadSetting` and `TooLittleMemory`, most of them before weights are read.
     """
@@ -71,7 +79,8 @@ def build_torch_executor(settings: EngineSettings) -> tuple[Executor, str]:
         max_model_len=max_model_len,
         vocab_size=spec.vocab_size,
     )
-    executor = TorchExecutor(model=model, shapes=shapes, limits=limits, dtype=dtype)
+    grammars = load_vocabulary and Grammars(load_vocabulary, vocab_size=spec.vocab_size)
+    executor = TorchExecutor(model=model, shapes=shapes, limits=limits, dtype=dtype, grammars=grammars)
     name = str(dtype).removeprefix("torch.")
     return executor, f"{spec.architecture} on cpu, {name}, {num_threads} threads, {ATTENTION_NAME} attention"
 
@@ -80,9 +89,16 @@ class TorchExecutor:
     """`core.step.Executor` over one `transformers` model whose attention is `ATTENTION_NAME`."""
 
     def __init__(
-        self, *, model: nn.Module, shapes: Sequence[LayerShape], limits: ExecutorLimits, dtype: torch.dtype
+        self,
+        *,
+        model: nn.Module,
+        shapes: Sequence[LayerShape],
+        limits: ExecutorLimits,
+        dtype: torch.dtype,
+        grammars: Grammars | None = None,
     ) -> None:
         self._limits = limits
+        self._grammars = grammars
         self._model: nn.Module | None = model
         self._sequences = SequenceTable(limits)
         pools = KvPools(
@@ -100,11 +116,15 @@ class TorchExecutor:
     def limits(self) -> ExecutorLimits:
         return self._limits
 
+    def prepare(self, grammar: Grammar) -> bool:
+        return self._with_grammars().prepare(grammar)
+
     def submit(self, plan: StepPlan) -> StepId:
         """Compute a plan. Raises `InvariantBroken` on a wrong plan, and where logits are not numbers."""
         if len(self._results) >= MAX_IN_FLIGHT:
             raise InvariantBroken(f"step {plan.step_id} submitted with {MAX_IN_FLIGHT} steps uncollected")
         self._sequences.apply(plan, [_seed(start.sampling.seed) for start in plan.starts])
+        self._start_matchers(plan.starts)
         works = [(work, self._sequences[work.slot]) for work in plan.works]
         outputs = self._compute(works) if works else ()
         self._results.append(StepResult(step_id=plan.step_id, outputs=outputs))
@@ -119,6 +139,20 @@ class TorchExecutor:
         if self._results:
             raise InvariantBroken(f"closed with {len(self._results)} steps uncollected")
         self._model = None
+        if self._grammars is not None:
+            self._grammars.close()
+
+    def _start_matchers(self, starts: Sequence[SequenceStart]) -> None:
+        for start in starts:
+            if start.grammar is not None:
+                generated = start.tokens[start.num_prompt_tokens :].tolist()
+                matcher = self._with_grammars().matcher(start.grammar, generated)
+                self._sequences[start.slot].matcher = matcher
+
+    def _with_grammars(self) -> Grammars:
+        if self._grammars is None:
+            raise InvariantBroken("a grammar came to an executor that was built without a vocabulary")
+        return self._grammars
 
     def _compute(self, works: Works) -> tuple[SequenceOutput, ...]:
         if self._model is None:
@@ -152,11 +186,22 @@ class TorchExecutor:
 
 
 def _draw(work: SequenceWork, state: SequenceState) -> Draw:
-    return Draw(sampling=state.sampling, seed=state.seed, position=work.end, name=state.request_id)
+    allowed = None if state.matcher is None else state.matcher.allowed()
+    return Draw(
+        sampling=state.sampling,
+        seed=state.seed,
+        position=work.end,
+        name=state.request_id,
+        allowed=allowed,
+    )
 
 
 def _output(work: SequenceWork, state: SequenceState, drawn: DrawnToken) -> SequenceOutput:
     state.append_token(drawn.token)
+    if state.matcher is not None:
+        if state.matcher.end is not None:  # it only holds the place of what a later plan may count on
+            return SequenceOutput(slot=work.slot, tokens=(), grammar_end=state.matcher.end)
+        state.matcher.accept(drawn.token)
     logprobs = () if drawn.logprobs is None else (drawn.logprobs,)
     return SequenceOutput(slot=work.slot, tokens=(drawn.token,), logprobs=logprobs)
 

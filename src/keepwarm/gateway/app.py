@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from starlette.applications import Starlette
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from keepwarm.dialects import anthropic, openai_chat, openai_responses
@@ -36,9 +35,10 @@ class Gateway:
         self._pages = Pages(settings, replicas=replicas, accounts=self._accounts)
         methods_of = {each.path: each.method for each in OPERATIONS}
         elsewhere = self._endpoint("other", UnknownRoutes(methods_of))
-        self._app = Starlette(routes=[*self._routes(), Mount("/", app=elsewhere)])
-        self._app.router.redirect_slashes = False
-        self._app.router.default = elsewhere  # no pattern takes a path with a line break in it
+        # A router and no Starlette app: each layer of middleware costs a call a token, and `Endpoint`
+        # ends every request itself. The default is for paths with a line break, which no pattern takes.
+        routes = [*self._routes(), Mount("/", app=elsewhere)]
+        self._app = Router(routes=routes, redirect_slashes=False, default=elsewhere)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)

@@ -11,6 +11,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from keepwarm.core.errors import BadRequest, BodyTooLarge, InvariantBroken
 from keepwarm.dialects.dialect import ErrorReply
+from keepwarm.gateway.alarm import Alarm
 from keepwarm.gateway.record import RequestRecord
 from keepwarm.gateway.settings import GatewaySettings
 
@@ -46,6 +47,10 @@ class Call:
             route=route,
             received_at=asyncio.get_running_loop().time(),
         )
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._stall = Alarm(self._on_stall)
+        self._has_stalled = False
         self._receive = receive
         self._send = send
         self._settings = settings
@@ -116,6 +121,10 @@ class Call:
         await self.discard_body()
         await self.reply(error.status, error.body, headers=_advice(error))
 
+    def close(self) -> None:
+        """The request is over: nothing of it is left in the loop."""
+        self._stall.close()
+
     def _declared_bytes(self) -> int:
         declared = self.headers.get("content-length", "0")
         return int(declared) if declared.isascii() and declared.isdigit() else 0
@@ -134,13 +143,24 @@ class Call:
         return piece
 
     async def _put(self, message: Message) -> None:
+        """A stream passes here with every token: the limit costs an attribute, not a timer each."""
+        self._stall.set(self._loop.time() + self._settings.send_stall_s)
         try:
-            async with asyncio.timeout(self._settings.send_stall_s):
-                await self._send(message)
-        except TimeoutError as error:
-            raise ClientGone("client_stalled") from error
+            await self._send(message)
         except OSError as error:
             raise ClientGone("client_gone") from error
+        except asyncio.CancelledError as error:
+            if self._has_stalled and self._task is not None and self._task.uncancel() == 0:
+                raise ClientGone("client_stalled") from error
+            raise
+        finally:
+            self._stall.stop()
+
+    def _on_stall(self) -> None:
+        """While `_put` waits."""
+        self._has_stalled = True
+        if self._task is not None:
+            self._task.cancel()
 
 
 def _advice(error: ErrorReply) -> dict[str, str]:

@@ -47,6 +47,7 @@ class Endpoint:
             call.record.outcome = "cancelled"
             raise
         finally:
+            call.close()
             self.accounts.open_requests.dec()
             self.accounts.settle(call.record, asyncio.get_running_loop().time())
 

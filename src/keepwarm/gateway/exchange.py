@@ -150,6 +150,8 @@ class Pulse:
 
 
 def _fed(stream: AnswerStream, events: Sequence[ChatEvent]) -> bytes:
+    if len(events) == 1 and not isinstance(events[0], Failed):
+        return stream.feed(events[0])  # the token of a step
     return b"".join([stream.feed(event) for event in events if not isinstance(event, Failed)])
 
 

@@ -1,20 +1,19 @@
 """One HTTP/1.1 request over a Unix socket, and its answer as it arrives.
 
-Kept this low because every token of every stream passes here: no task, no lock and no copy but one
-a piece. A connection serves one request and is then closed, so that closing it is the abort.
+A connection serves one request and is then closed, so that closing it is the abort.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from collections.abc import Callable
+from typing import TypeVar, cast
 
 import httptools
 
 from keepwarm.core.errors import ReplicaLost
 
-_HIGH_WATER_BYTES = 256 << 10
-"""Held for a slow reader before the socket is no longer read; the backend then waits in turn."""
+Connected = TypeVar("Connected", bound=asyncio.BaseProtocol)
 
 
 class HttpConnection(asyncio.Protocol):
@@ -25,13 +24,10 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._pieces: list[bytes] = []
-        self._held_bytes = 0
-        self._paused = False
         self._waiter: asyncio.Future[None] | None = None
         self.status: int | None = None
         self.complete = False
         self.lost = False
-        self.heard_at = self._loop.time()
 
     def send(self, request: bytes) -> None:
         """Write the whole request; it is buffered as far as the socket does not take it."""
@@ -42,10 +38,6 @@ class HttpConnection(asyncio.Protocol):
         """What came since the last call."""
         taken = b"".join(self._pieces)
         self._pieces.clear()
-        self._held_bytes = 0
-        if self._paused and self._transport is not None and not self._transport.is_closing():
-            self._paused = False
-            self._transport.resume_reading()
         return taken
 
     async def wait(self, wait_s: float) -> None:
@@ -75,14 +67,10 @@ class HttpConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # a stream socket's; uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
-        self.heard_at = self._loop.time()
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self.close()
-        if self._held_bytes > _HIGH_WATER_BYTES and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -96,18 +84,17 @@ class HttpConnection(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._pieces.append(body)
-        self._held_bytes += len(body)
 
     def on_message_complete(self) -> None:
         self.complete = True
 
 
-async def connect(socket_path: str, connect_s: float) -> HttpConnection:
+async def connect(socket_path: str, connect_s: float, protocol: Callable[[], Connected]) -> Connected:
     """Raises `ReplicaLost` when nobody listens there."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(connect_s):
-            _, connection = await loop.create_unix_connection(HttpConnection, socket_path)
+            _, connection = await loop.create_unix_connection(protocol, socket_path)
     except TimeoutError as error:
         raise ReplicaLost(f"the backend took no connection within {connect_s:g} s") from error
     except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from keepwarm.chat.events import Accepted, Admitted, ChatEvent, Failed, Finished
+from keepwarm.chat.events import Accepted, Admitted, ChatEvent, Failed, Finished, TextDelta
 from keepwarm.core.errors import InvariantBroken, KeepwarmError
 from keepwarm.core.session import NO_SESSION, SessionKey
 
@@ -43,6 +43,8 @@ class RequestRecord:
     def note(self, event: ChatEvent, now: float) -> None:
         """Learn from an event of the answer that came at `now`."""
         match event:
+            case TextDelta() if self.first_token_at is not None:
+                pass  # nearly always
             case Accepted():
                 self.prompt_tokens = event.prompt_tokens
                 self.is_known = event.is_known

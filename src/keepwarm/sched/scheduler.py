@@ -11,11 +11,13 @@ then `plan`, and `commit` for each plan's result, in order.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from keepwarm.cache.prefix import Holding, PrefixCache
 from keepwarm.core.errors import (
+    BadRequest,
     BadSetting,
     ContextTooLong,
     EngineLost,
@@ -24,11 +26,12 @@ from keepwarm.core.errors import (
     to_wire,
 )
 from keepwarm.core.hashing import BlockHasher
-from keepwarm.core.ids import BlockHash, BlockId, RequestId, Slot
+from keepwarm.core.ids import BlockHash, BlockId, BlockIds, RequestId, Slot, block_ids
 from keepwarm.core.rank_messages import Admitted, Ended, EndReason, RankStats, Submit, Tokens
 from keepwarm.core.step import (
     BlockChange,
     ExecutorLimits,
+    GrammarEnd,
     SequenceOutput,
     SequenceStart,
     SequenceWork,
@@ -103,6 +106,7 @@ class Scheduler:
             self._end(new, "failed", ContextTooLong(tokens=tokens, limit=limit))
             return
         self._totals["prompt_tokens"] += new.num_prompt
+        self._totals["constrained_turns"] += new.grammar is not None
         self._waiting.append(new)
 
     def abort(self, request_id: RequestId) -> None:
@@ -236,13 +240,13 @@ class Scheduler:
             if victim is turn:
                 return False
 
-    def _append_blocks(self, turn: Turn, holding: Holding, added: list[BlockId]) -> None:
+    def _append_blocks(self, turn: Turn, holding: Holding, added: BlockIds) -> None:
         if turn.slot is None:
             raise InvariantBroken(f"{turn.request_id} grows without a slot")
         first = len(holding.blocks) - len(added)
         self._changes += [
             BlockChange(slot=turn.slot, index=index, block=block)
-            for index, block in enumerate(added, start=first)
+            for index, block in enumerate(added.tolist(), start=first)
         ]
 
     def _choose_victim(self, works: list[tuple[Turn, SequenceWork]]) -> Turn | None:
@@ -276,6 +280,8 @@ class Scheduler:
 
     def _is_being_read(self, turn: Turn) -> bool:
         """Whether a running turn is about to publish what this one would read next."""
+        if not self._reading:
+            return False
         num_hits = self.cache.match(turn.names, max_tokens=turn.num_known - 1)
         return num_hits < len(turn.names) and self._reading[turn.names[num_hits]] > 0
 
@@ -300,8 +306,9 @@ class Scheduler:
                 request_id=turn.request_id,
                 tokens=turn.all_tokens(),
                 num_prompt_tokens=turn.num_prompt,
-                blocks=tuple(holding.blocks),
+                blocks=holding.blocks.copy(),  # ours changes when a block is replaced
                 sampling=turn.sampling,
+                grammar=turn.grammar,
             )
         )
         if not turn.was_admitted:
@@ -369,6 +376,18 @@ class Scheduler:
             self._events.append(Tokens(request_id=turn.request_id, tokens=tuple(kept), logprobs=logprobs))
         if reason is not None:
             self._end(turn, reason)
+        elif output.grammar_end is not None:
+            self._end_by_grammar(turn, output.grammar_end)
+
+    def _end_by_grammar(self, turn: Turn, end: GrammarEnd) -> None:
+        if end == "complete":
+            self._end(turn, "stop")
+            return
+        field = (turn.grammar and turn.grammar.field) or "grammar"
+        why = (
+            f"{field}: after {len(turn.output)} tokens no token of this model can continue the form it forces"
+        )
+        self._end(turn, "failed", BadRequest(why))
 
     # -- ends ----------------------------------------------------------------------------------
 
@@ -431,6 +450,7 @@ class Scheduler:
             blocks_held=occupancy.held,
             blocks_cached=occupancy.cached,
             blocks_empty=occupancy.empty,
+            constrained_turns_total=totals["constrained_turns"],
         )
 
     def check_integrity(self) -> None:
@@ -442,9 +462,7 @@ class Scheduler:
         if not self._running and not self._leaving and self._reading:
             raise InvariantBroken(f"{len(self._reading)} names are announced and nobody reads them")
 
-    def _references(self) -> Iterator[BlockId]:
-        for turn in (*self._running, *self._leaving):
-            if turn.holding is not None:
-                yield from turn.holding.blocks
-        for step in self._in_flight:
-            yield from step.drops
+    def _references(self) -> BlockIds:
+        holdings = [turn.holding for turn in (*self._running, *self._leaving)]
+        drops = [block for step in self._in_flight for block in step.drops]
+        return np.concatenate([block_ids(drops), *(holding.blocks for holding in holdings if holding)])

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from keepwarm.cache.prefix import Holding
-from keepwarm.core.hashing import BlockHasher, split_hashes
+from keepwarm.core.grammar import Grammar
+from keepwarm.core.hashing import BlockHasher, BlockNames
 from keepwarm.core.ids import BlockHash, RequestId, Slot, TokenIds
 from keepwarm.core.rank_messages import Submit
 from keepwarm.core.sampling import Sampling
@@ -27,12 +28,13 @@ class Turn:
     request_id: RequestId
     prompt: TokenIds
     root: BlockHash
-    names: list[BlockHash]
+    names: BlockNames
     """Names of the full blocks of prompt and output so far; empty when the cache is bypassed."""
     sampling: Sampling
     stop_tokens: frozenset[int]
     max_output_tokens: int
     uses_cache: bool
+    grammar: Grammar | None = None
 
     output: list[int] = field(default_factory=list)
     num_computed: int = 0
@@ -52,11 +54,12 @@ class Turn:
             request_id=message.request_id,
             prompt=np.frombuffer(message.tokens, dtype=np.int32),
             root=BlockHash(message.root),
-            names=split_hashes(message.block_hashes) if uses_cache else [],
+            names=BlockNames(message.block_hashes if uses_cache else b""),
             sampling=message.sampling,
             stop_tokens=frozenset(message.stop_tokens),
             max_output_tokens=message.max_output_tokens,
             uses_cache=uses_cache,
+            grammar=message.grammar,
         )
 
     @property
@@ -77,6 +80,8 @@ class Turn:
 
     def all_tokens(self) -> TokenIds:
         """Prompt and output, as the executor must know them when the turn (re)starts."""
+        if not self.output:
+            return self.prompt  # read-only: it is the message's own memory
         return np.concatenate([self.prompt, np.array(self.output, dtype=np.int32)])
 
     def name_blocks(self, num_blocks: int, hasher: BlockHasher) -> None:
@@ -85,7 +90,7 @@ class Turn:
             return
         parent = self.names[-1] if self.names else self.root
         start, end = len(self.names) * hasher.block_size, num_blocks * hasher.block_size
-        self.names += hasher.extend(parent, self._tokens_between(start, end))
+        self.names.extend(hasher.extend(parent, self._tokens_between(start, end)))
 
     def _tokens_between(self, start: int, end: int) -> TokenIds:
         offset = len(self.prompt)

@@ -14,7 +14,7 @@ from keepwarm.chat.parsing.source import WHITE_SPACE, Source, Steps
 _MAX_KEY_CHARACTERS = 1024
 _MAX_WORD_CHARACTERS = 1 << 20
 _MAX_DEPTH = 64
-_KEY_ENDS = Marks([":", "{", "}", "\n"])
+_KEY_ENDS = Marks([":", "{", "}"])
 _WORD_ENDS = Marks([",", "}", "]"])
 _UNKNOWN: frozenset[str] = frozenset()
 

@@ -94,37 +94,54 @@ def _read_call(reading: Reading, only_declared: bool) -> Steps[Outcome]:
     source, call = reading.source, _Call(sink=reading.sink)
     source.take(1)
     has_arguments = False
-    while (key := (yield from _read_key(source))) is not None:
+    while not (has_arguments and call.name) and (key := (yield from _read_key(source))) is not None:
         if key in NAME_KEYS and call.name is None:
             call.name = yield from _read_string(source)
             if not call.name or (only_declared and call.name not in reading.tools):
                 return "no_call"
+            call.go_on()
         elif key in ARGUMENTS_KEYS and not has_arguments:
             has_arguments = True
             if not (yield from read_arguments(source, call.write)):
                 return _end_early(call, reading.sink)
-        elif only_declared and key not in _KEYS_BESIDE:
+        elif (only_declared and key not in _KEYS_BESIDE) or not (yield from _pass_json(source, _drop)):
             return "no_call"
-        elif not (yield from _pass_json(source, _drop)):
+        if not (has_arguments and call.name) and not (yield from _take_comma(source)):
             break
-        call.go_on()
-        if (yield from source.skip()) != ",":
+    if has_arguments and call.name:
+        return (yield from _end(reading))
+    return "no_call" if only_declared else (yield from _end_without_arguments(reading, call))
+
+
+def _end(reading: Reading) -> Steps[Outcome]:
+    """The call is whole, and goes out; what else the object holds is nothing to it. One that lacks
+    only its closing brace is a call."""
+    source, sink = reading.source, reading.sink
+    sink.end_call()
+    source.mark()
+    while (yield from _take_comma(source)):
+        if (yield from _read_key(source)) is None or not (yield from _pass_json(source, _drop)):
             break
+    if (yield from source.skip()) == "}":
         source.take(1)
-    return (yield from _end(reading, call, has_arguments, only_declared))
+    else:
+        sink.text(source.since_mark())
+    return "call"
 
 
-def _end(reading: Reading, call: _Call, has_arguments: bool, only_declared: bool) -> Steps[Outcome]:
-    """After the last member: a call that lacks only its closing brace is one."""
-    closes = (yield from reading.source.skip()) == "}"
-    if closes:
-        reading.source.take(1)
-    if call.name is None or not (has_arguments or (closes and not only_declared)):
+def _end_without_arguments(reading: Reading, call: _Call) -> Steps[Outcome]:
+    if call.name is None or (yield from reading.source.skip()) != "}":
         return "no_call"
-    if not has_arguments:
-        call.write("{}")
+    reading.source.take(1)
+    call.write("{}")
     reading.sink.end_call()
     return "call"
+
+
+def _take_comma(source: Source) -> Steps[bool]:
+    comes = (yield from source.skip()) == ","
+    source.take(int(comes))
+    return comes
 
 
 def _end_early(call: _Call, sink: AnswerSink) -> Outcome:
@@ -186,22 +203,59 @@ def _pass_json(source: Source, write: Callable[[str], object]) -> Steps[bool]:
 def _read_quoted_object(source: Source, write: Callable[[str], object]) -> Steps[bool]:
     """Arguments as a string that holds JSON; an empty one holds none."""
     source.take(1)
-    outside, inside, waiting = JsonString(), JsonStream(only_object=True), ""
+    inside = _QuotedObject()
     while True:
-        piece, num_taken = outside.feed(source.pending, 0)
-        source.take(num_taken)
-        waiting += json.loads(f'"{piece}"')
+        source.take(inside.feed(source.pending))
         is_closed = source.pending.startswith('"')
-        is_last = is_closed or source.has_ended
-        waiting = waiting[inside.feed(waiting, is_last=is_last) :]
-        write(inside.take())
-        if is_last or inside.is_broken:
+        has_ended = is_closed or source.has_ended
+        is_whole = inside.end() if has_ended else False
+        write(inside.stream.take())
+        if has_ended or inside.stream.is_broken:
             break
         yield from source.more()
-    source.take(1 if is_closed else 0 if inside.is_broken else len(source.pending))
-    is_whole = is_closed and not waiting.strip(WHITE_SPACE) and (inside.is_complete or not inside.has_begun)
-    write(inside.close() if inside.has_begun else "{}" if is_whole else "")
+    if inside.stream.is_broken:
+        source.untake(inside.unread)
+    else:
+        source.take(1 if is_closed else len(source.pending))
+    is_whole = is_whole and is_closed
+    write(inside.stream.close() if inside.stream.has_begun else "{}" if is_whole else "")
     return is_whole
+
+
+class _QuotedObject:
+    """What a string holds, character by character, so that it is known where it stops being JSON."""
+
+    def __init__(self) -> None:
+        self.stream = JsonStream(only_object=True)
+        self.unread = ""
+        """The end of the string, as written, that the object has not taken."""
+        self._waiting = ""
+        """The same, as it is meant."""
+        self._string = JsonString()
+
+    def feed(self, text: str) -> int:
+        """How many characters were read, up to the closing quote at most."""
+        at = 0
+        while at < len(text) and text[at] != '"' and not self.stream.is_broken:
+            piece, after = self._string.unit(text, at)
+            if after == at:
+                break
+            self.unread += text[at:after]
+            self._waiting += json.loads(f'"{piece}"')
+            self._pass_on(is_last=False)
+            at = after
+        return at
+
+    def end(self) -> bool:
+        """Nothing follows; whether the string held one object, or nothing."""
+        self._pass_on(is_last=True)
+        is_rest = bool(self._waiting.strip(WHITE_SPACE))
+        return not is_rest and (self.stream.is_complete or not self.stream.has_begun)
+
+    def _pass_on(self, *, is_last: bool) -> None:
+        self._waiting = self._waiting[self.stream.feed(self._waiting, is_last=is_last) :]
+        if not self._waiting:
+            self.unread = ""
 
 
 _STRING_ENDS = Marks(['"', '\\"', "\\\\"])

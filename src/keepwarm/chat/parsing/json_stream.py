@@ -42,6 +42,12 @@ class JsonString:
             at = after
         return "".join(written), at
 
+    def unit(self, text: str, at: int) -> tuple[str, int]:
+        """The same for one character or escape."""
+        if text[at] != "\\":
+            return json.dumps(text[at], ensure_ascii=False)[1:-1], at + 1
+        return self._piece(text, at)
+
     def _piece(self, text: str, at: int) -> tuple[str, int]:
         if run := _RUN.match(text, at):
             return run[0], run.end()

@@ -59,6 +59,12 @@ class Source:
             self._taken.append(taken)
         return taken
 
+    def untake(self, text: str) -> None:
+        """This, the last that was taken, is pending again."""
+        self.pending = text + self.pending
+        if self._taken is not None:
+            self._taken = ["".join(self._taken).removesuffix(text)]
+
     def more(self) -> Steps[bool]:
         """Waits for text beyond what is pending; False: there is none."""
         num_known = len(self.pending)

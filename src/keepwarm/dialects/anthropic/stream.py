@@ -77,6 +77,8 @@ class MessageStream:
         self._index = -1
         self._open = ""
         """The open block's type, "" when none is open."""
+        self._delta_begins = b""
+        """A delta of the open block up to its piece, once one was sent: the rest of them begin alike."""
 
     def feed(self, event: ChatEvent) -> bytes:
         """The bytes this event becomes, perhaps none."""
@@ -133,15 +135,13 @@ class MessageStream:
         """More of a block of this type, opened first where another or none is open."""
         if not piece:
             return b""
-        opening = b""
-        if self._open != block:
-            opening = self._begin_block({"type": block, **_EMPTY[block]})
-        body = {
-            "type": "content_block_delta",
-            "index": self._index,
-            "delta": {"type": delta, key: piece},
-        }
-        return opening + named_event(b"content_block_delta", body)
+        if self._open == block and self._delta_begins:
+            return b"%b%b}}\n\n" % (self._delta_begins, json_line(piece))
+        opening = b"" if self._open == block else self._begin_block({"type": block, **_EMPTY[block]})
+        body = {"type": "content_block_delta", "index": self._index, "delta": {"type": delta, key: piece}}
+        event = named_event(b"content_block_delta", body)
+        self._delta_begins = event[: -len(json_line(piece)) - len(b"}}\n\n")]
+        return opening + event
 
     def _empty_delta(self) -> bytes:
         delta, key = _DELTAS[self._open]
@@ -155,6 +155,7 @@ class MessageStream:
 
     def _begin_block(self, block: dict[str, Any]) -> bytes:
         closing = self._start() + self._end_block()
+        self._delta_begins = b""
         self._index += 1
         self._open = block["type"]
         body = {"type": "content_block_start", "index": self._index, "content_block": block}
