@@ -10,8 +10,8 @@ from pathlib import Path
 
 from keepwarm.chat.answer import AnswerDecoder
 from keepwarm.chat.events import Delta, TextDelta
-from keepwarm.chat.lint_finding import Finding
 from keepwarm.chat.forced_form import ForcedForms
+from keepwarm.chat.lint_finding import Finding
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.parsing.answer_markup import AnswerMarkup, markup_of
 from keepwarm.chat.parsing.registry import AUTO
