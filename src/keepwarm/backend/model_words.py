@@ -6,15 +6,18 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 
 from keepwarm.chat.answer import AnswerDecoder
 from keepwarm.chat.events import Delta, TextDelta
 from keepwarm.chat.forced_form import ForcedForms
+from keepwarm.chat.lint_finding import Finding
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.parsing.answer_markup import AnswerMarkup, markup_of
 from keepwarm.chat.parsing.registry import AUTO
 from keepwarm.chat.render import DEFAULT_CONVERSATION_BYTES, ChatRenderer, RenderedPrompt
 from keepwarm.chat.request import ChatRequest
+from keepwarm.chat.template_lint import lint_template
 from keepwarm.chat.tokenizer import Tokenizer, load_tokenizer
 from keepwarm.core.grammar import Grammar
 from keepwarm.core.hashing import BlockHasher
@@ -47,7 +50,18 @@ def load_model_words(
         "read from where they grew" if renderer.remembers_conversations else "rendered whole",
         conversation_memory_bytes // 1_000_000,
     )
+    _warn_of_template(model_path, lint_template(tokenizer, renderer, tool_format=tool_format))
     return ModelWords(tokenizer, renderer, markup)
+
+
+def _warn_of_template(model_path: str, findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        if finding.severity == "warning":
+            logger.warning(
+                "the chat template of %s costs about %s tokens a turn (%s): %s See it all: "
+                "keepwarm doctor --template %s",
+                *(Path(model_path).name, f"{finding.tokens_a_turn:,}", finding.id, finding.what, model_path),
+            )
 
 
 class ModelWords:
