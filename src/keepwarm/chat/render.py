@@ -72,6 +72,7 @@ class ChatRenderer:
         *,
         now: datetime | None = None,
         segment_memo_bytes: int = 256 << 20,
+        replay_bytes: int = 1 << 30,
         replay_bytes_per_tenant: int = 64 << 20,
         conversation_memo_bytes: int = 1 << 30,
     ) -> None:
@@ -79,7 +80,7 @@ class ChatRenderer:
         date that moved on would turn every conversation's prefix. Raises `BadModel`."""
         self._tokenizer = tokenizer
         self._writer = PromptWriter(tokenizer, segment_memo_bytes=segment_memo_bytes)
-        self._replay = ReplayMemo(max_bytes_per_tenant=replay_bytes_per_tenant)
+        self._replay = ReplayMemo(max_bytes=replay_bytes, max_bytes_per_tenant=replay_bytes_per_tenant)
         self._growth = Growth(self._writer)
         self._known = KnownConversations(max_bytes=conversation_memo_bytes)
         self._lets_grow = conversation_memo_bytes > 0
