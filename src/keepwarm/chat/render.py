@@ -22,27 +22,18 @@ from keepwarm.chat.chain import chain_on, chain_root
 from keepwarm.chat.control_text import unused_characters
 from keepwarm.chat.conversation import fold, texts_of
 from keepwarm.chat.growth import Growth
+from keepwarm.chat.invitation import Invitation, Inviter, invitation_after
 from keepwarm.chat.known_conversations import KnownConversation, KnownConversations
 from keepwarm.chat.locality import learn_locality
 from keepwarm.chat.messages import Chat, Part, Reasoning, Text, ToolUse
-from keepwarm.chat.prompt_writer import Locality, Marks, Piece, Program, PromptTurn, PromptWriter
+from keepwarm.chat.prompt_writer import Locality, Marks, Program, PromptTurn, PromptWriter
 from keepwarm.chat.replay import RememberedAnswer, ReplayMemo, answer_key, keys_before
 from keepwarm.chat.request import KnownBeginning
 from keepwarm.chat.template import PLAIN_TEMPLATE, ChatTemplate
 from keepwarm.chat.tokenizer import Tokenizer
-from keepwarm.core.errors import BadRequest, UnknownConversation
+from keepwarm.core.errors import UnknownConversation
 from keepwarm.core.hashing import BlockHasher
 from keepwarm.core.ids import BlockHash, TenantId, TokenIds, token_ids
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invitation:
-    """Where in its conversation the answer to a prompt will stand; for `ChatRenderer.remember`."""
-
-    before: bytes
-    header: str
-    prefill: str = ""
-    prefill_tokens: TokenIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +72,7 @@ class ChatRenderer:
         self._tokenizer = tokenizer
         self._writer = PromptWriter(tokenizer, segment_memo_bytes=segment_memo_bytes)
         self._replay = ReplayMemo(max_bytes=replay_bytes, max_bytes_per_tenant=replay_bytes_per_tenant)
+        self._inviter = Inviter(self._writer, tokenizer)
         self._growth = Growth(self._writer)
         self._known = KnownConversations(max_bytes=conversation_memo_bytes)
         self._lets_grow = conversation_memo_bytes > 0
@@ -129,7 +121,7 @@ class ChatRenderer:
             return RenderedPrompt(
                 tokens=grown.tokens,
                 num_replayed_tokens=grown.known.num_replayed_tokens,
-                invitation=_invitation(grown.turn) if grown.turn.program.place.closes else None,
+                invitation=invitation_after(grown.turn),
                 known=grown.known,
             )
         return None
@@ -144,7 +136,12 @@ class ChatRenderer:
         if failed:
             answers = {}
             pieces, _ = self._writer.pieces(turn, self._writer.text(turn, answers), answers)
-        prompt = self._tokenise(turn, pieces, answers)
+        tokens, invitation = self._inviter.tokenise(turn, pieces, answers)
+        prompt = RenderedPrompt(
+            tokens=tokens,
+            num_replayed_tokens=sum(len(answer.tokens) for answer in answers.values()),
+            invitation=invitation,
+        )
         if not turn.program.locality.kinds:
             return prompt
         known = self._growth.first(turn, answers, prompt.tokens)
@@ -235,79 +232,3 @@ class ChatRenderer:
         from there, and the client puts what comes at the end of what it has."""
         said = self._tokenizer.decode(answer.tokens)
         return said[len(said.rstrip()) :] == text[len(text.rstrip()) :]
-
-    def _tokenise(
-        self, turn: PromptTurn, pieces: list[Piece], answers: Mapping[int, RememberedAnswer]
-    ) -> RenderedPrompt:
-        last = len(turn.messages) - 1
-        tail = pieces[-1]
-        assert isinstance(tail, str)
-        if turn.continues and last not in answers:
-            head, prefill = _cut_at_prefill(tail, turn.marks)
-            tokens = self._writer.encode(turn, [*pieces[:-1], head + prefill])
-            invitation = self._invite_to_continue(turn, [*pieces[:-1], head], tokens)
-        else:
-            tokens = self._writer.encode(turn, pieces)
-            invitation = self._invite(turn, tail, answers.get(last))
-        replayed = sum(len(answer.tokens) for answer in answers.values())
-        return RenderedPrompt(tokens=tokens, num_replayed_tokens=replayed, invitation=invitation)
-
-    def _invite(self, turn: PromptTurn, tail: str, begun: RememberedAnswer | None) -> Invitation | None:
-        place = turn.program.place
-        if begun is not None and turn.continues:
-            return Invitation(
-                before=turn.before[-2],
-                header=begun.header,
-                prefill=turn.messages[-1].text(),
-                prefill_tokens=begun.tokens,
-            )
-        if not (place.closes and turn.invites and tail.endswith(place.invitation)):
-            return None
-        return _invitation(turn)
-
-    def _invite_to_continue(self, turn: PromptTurn, head: list[Piece], tokens: TokenIds) -> Invitation | None:
-        """Only where the begun answer's ids can be told from the prompt's before it.
-
-        The answer's first token may reach into the header (a space before its first word); then
-        the header that is remembered ends before that token.
-        """
-        *earlier, tail = head
-        assert isinstance(tail, str)
-        start = turn.program.place.start(tail, 0, len(tail))
-        before = self._writer.encode(turn, head)
-        num_shared = _num_equal(before, tokens)
-        prefill = turn.messages[-1].text()
-        if start is not None and num_shared < len(before):
-            reached = self._tokenizer.decode_bytes(tokens[num_shared:]).decode("utf-8", "replace")
-            tail = tail.removesuffix(reached.removesuffix(prefill))
-            before = self._writer.encode(turn, [*earlier, tail])
-        if start is None or start > len(tail) or _num_equal(before, tokens) < len(before):
-            return None
-        return Invitation(
-            before=turn.before[-2],
-            header=tail[start:],
-            prefill=prefill,
-            prefill_tokens=tokens[len(before) :],
-        )
-
-
-def _invitation(turn: PromptTurn) -> Invitation:
-    """To answer the whole turn."""
-    place = turn.program.place
-    return Invitation(before=turn.before[-1], header=place.invitation, prefill_tokens=token_ids([]))
-
-
-def _num_equal(one: TokenIds, other: TokenIds) -> int:
-    """How many ids both begin with."""
-    length = min(len(one), len(other))
-    different = np.flatnonzero(one[:length] != other[:length])
-    return int(different[0]) if len(different) else length
-
-
-def _cut_at_prefill(text: str, marks: Marks) -> tuple[str, str]:
-    """What stands before the begun answer, and the answer; what follows it is left out."""
-    head, start, rest = text.partition(marks.prefill_start)
-    prefill, end, _ = rest.partition(marks.prefill_end)
-    if not start or not end:
-        raise BadRequest("this model's chat template cannot continue an assistant message")
-    return head, prefill
