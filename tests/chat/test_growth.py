@@ -177,6 +177,27 @@ def test_a_template_that_numbers_its_messages_is_not_local() -> None:
     assert not ChatRenderer(tokenizer_of(byte_level(), numbered, eos="<|im_end|>")).remembers_conversations
 
 
+def test_the_result_of_a_call_of_long_ago_still_names_its_tool() -> None:
+    names_tools = CHATML.replace("message.role +", "message.role + (message.name or '') +")
+    names_tools += "{% if tools %}{% endif %}{% if false %}{{ tool_calls }}{% endif %}"
+    tokenizer = tokenizer_of(byte_level(), names_tools, eos="<|im_end|>")
+    renderer = ChatRenderer(tokenizer)
+    assert renderer.remembers_conversations
+    call = ToolUse(id="slow", name="qqbuild", arguments={})
+    messages = [message("user", "hi"), Message(role="assistant", parts=(call,)), message("user", "meanwhile")]
+    for n in range(12):
+        renderer.render(_ANNA, Chat(messages=tuple(messages), tools=(_READ,)))
+        messages += [message("assistant", f"{n}"), message("user", "more")]
+    result = ToolResult(tool_use_id="slow", parts=(Text(text="built"),))
+    messages += [message("assistant", "?"), Message(role="user", parts=(result,))]
+
+    chat = Chat(messages=tuple(messages), tools=(_READ,))
+
+    whole = ChatRenderer(tokenizer, conversation_memo_bytes=0).render(_ANNA, chat).tokens
+    assert tokenizer.decode(whole).count("qqbuild") >= 1
+    assert renderer.render(_ANNA, chat).tokens.tolist() == whole.tolist()
+
+
 def test_what_is_known_of_many_conversations_stays_within_its_bytes() -> None:
     renderer = ChatRenderer(_FAMILIES["chatml"][1], conversation_memo_bytes=60_000)
     for n in range(40):

@@ -315,7 +315,7 @@ def test_forgotten_answers_are_read_as_text(chatml: Tokenizer) -> None:
 
 
 def test_memory_of_answers_is_bounded_and_apart_for_each_tenant() -> None:
-    memo = ReplayMemo(max_bytes_per_tenant=10_000)
+    memo = ReplayMemo(max_bytes=100_000, max_bytes_per_tenant=10_000)
     answer = RememberedAnswer(header="", tokens=token_ids(np.arange(100)))
     memo.put(BOB, b"bob's", answer)
 
@@ -327,3 +327,18 @@ def test_memory_of_answers_is_bounded_and_apart_for_each_tenant() -> None:
     assert memo.get(ADA, b"0") is None
     kept = sum(memo.get(ADA, b"%d" % number) is not None for number in range(100))
     assert 5 <= kept <= 10_000 // answer.tokens.nbytes
+
+
+def test_where_the_memory_of_all_answers_is_full_whoever_holds_the_most_gives_way() -> None:
+    memo = ReplayMemo(max_bytes=20_000, max_bytes_per_tenant=15_000)
+    answer = RememberedAnswer(header="", tokens=token_ids(np.arange(100)))
+    memo.put(BOB, b"bob's", answer)
+
+    for number in range(100):
+        for tenant in range(10):
+            memo.put(TenantId(f"tenant {tenant}"), b"%d" % number, answer)
+            assert memo.held_bytes <= 20_000
+
+    assert memo.get(BOB, b"bob's") is answer
+    for tenant in range(10):
+        assert memo.get(TenantId(f"tenant {tenant}"), b"99") is answer

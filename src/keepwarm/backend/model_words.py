@@ -88,7 +88,9 @@ class ModelWords:
         return len(self._renderer.render(tenant, chat).tokens)
 
     def open_turn(self, request: ChatRequest) -> ModelTurnWords:
-        prompt = self._renderer.render(request.tenant, request.chat, known=request.known)
+        prompt = self._renderer.render(
+            request.tenant, request.chat, known=request.known, reasoning=request.reasoning
+        )
         prompt_end = self._end_of(prompt)
         grammar = self._forms.form(request, prompt_end=prompt_end)
         decoder = self._decoder(request, prompt_end)

@@ -1,4 +1,4 @@
-"""The one internal request, gateway to backend, whatever dialect it came in."""
+"""What a gateway asks of a backend, whatever dialect it came in."""
 
 from __future__ import annotations
 
@@ -59,6 +59,19 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     def session_key(self) -> SessionKey:
         """Whose turn this is, for choosing who answers it."""
         return SessionKey.of(self.session, self.agent)
+
+
+class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tokens would this prompt be?"""
+
+    tenant: TenantId
+    chat: Chat
+
+
+class CountAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """So many, generation prompt included."""
+
+    tokens: int
 
 
 class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):
