@@ -57,10 +57,12 @@ def load_model_words(
 def _warn_of_template(model_path: str, findings: Sequence[Finding]) -> None:
     for finding in findings:
         if finding.severity == "warning":
+            tokens = finding.tokens_a_turn
             logger.warning(
-                "the chat template of %s costs about %s tokens a turn (%s): %s See it all: "
-                "keepwarm doctor --template %s",
-                *(Path(model_path).name, f"{finding.tokens_a_turn:,}", finding.id, finding.what, model_path),
+                "the chat template of %s %s (%s): %s See it all: keepwarm doctor --template %s",
+                Path(model_path).name,
+                f"costs about {tokens:,} tokens a turn" if tokens else "has a fault",
+                *(finding.id, finding.what, model_path),
             )
 
 
