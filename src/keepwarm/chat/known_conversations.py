@@ -26,10 +26,10 @@ _Key = tuple[TenantId, bytes]
 
 @dataclass(slots=True)
 class _Naming:
-    """Names of the first full blocks, once somebody asked for them."""
+    """Names of the first full blocks, once somebody asked for them: the array and how many bytes
+    of it, which a thread that grows the conversation beside another must see together."""
 
-    names: GrowingArray[np.uint8] | None = None
-    num_bytes: int = 0
+    named: tuple[GrowingArray[np.uint8], int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +59,14 @@ class KnownConversation:
 
     def block_names(self, hasher: BlockHasher, root: BlockHash, prompt: TokenIds) -> bytes:
         """Names of the full blocks of `prompt`, which begins with these ids."""
-        names, num_bytes = self.named_before.names, self.named_before.num_bytes
+        names, num_bytes = self.named_before.named or (None, 0)
         known = b"" if names is None else names.view(num_bytes).tobytes()
         parent = BlockHash(known[-HASH_BYTES:]) if known else root
         num_known_tokens = num_bytes // HASH_BYTES * hasher.block_size
         new = hasher.extend_joined(parent, prompt[num_known_tokens:])
         kept = np.frombuffer(new, np.uint8)[: self.num_tokens // hasher.block_size * HASH_BYTES - num_bytes]
-        self.naming.names = GrowingArray(kept) if names is None else names.appended(num_bytes, kept)
-        self.naming.num_bytes = num_bytes + len(kept)
+        grown = GrowingArray(kept) if names is None else names.appended(num_bytes, kept)
+        self.naming.named = (grown, num_bytes + len(kept))
         return known + new
 
 
