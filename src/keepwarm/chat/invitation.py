@@ -73,13 +73,13 @@ class Inviter:
         assert isinstance(tail, str)
         start = turn.program.place.start(tail, 0, len(tail))
         before = self._writer.encode(turn, head)
-        num_shared = _num_equal(before, tokens)
+        num_shared = num_equal(before, tokens)
         prefill = turn.messages[-1].text()
         if start is not None and num_shared < len(before):
             reached = self._tokenizer.decode_bytes(tokens[num_shared:]).decode("utf-8", "replace")
             tail = tail.removesuffix(reached.removesuffix(prefill))
             before = self._writer.encode(turn, [*earlier, tail])
-        if start is None or start > len(tail) or _num_equal(before, tokens) < len(before):
+        if start is None or start > len(tail) or num_equal(before, tokens) < len(before):
             return None
         return Invitation(
             before=turn.before[-2],
@@ -97,7 +97,7 @@ def invitation_after(turn: PromptTurn) -> Invitation | None:
     return Invitation(before=turn.before[-1], header=place.invitation, prefill_tokens=token_ids([]))
 
 
-def _num_equal(one: TokenIds, other: TokenIds) -> int:
+def num_equal(one: TokenIds, other: TokenIds) -> int:
     """How many ids both begin with."""
     length = min(len(one), len(other))
     different = np.flatnonzero(one[:length] != other[:length])

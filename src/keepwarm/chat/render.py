@@ -35,6 +35,9 @@ from keepwarm.core.errors import UnknownConversation
 from keepwarm.core.hashing import BlockHasher
 from keepwarm.core.ids import BlockHash, TenantId, TokenIds, token_ids
 
+DEFAULT_CONVERSATION_BYTES = 1_024_000_000
+"""170M tokens of conversations: 100 of 450,000 take 280 MB."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderedPrompt:
@@ -65,7 +68,7 @@ class ChatRenderer:
         segment_memo_bytes: int = 256 << 20,
         replay_bytes: int = 1 << 30,
         replay_bytes_per_tenant: int = 64 << 20,
-        conversation_memo_bytes: int = 1 << 30,
+        conversation_memo_bytes: int = DEFAULT_CONVERSATION_BYTES,
     ) -> None:
         """`now` is what a template's `strftime_now` shows, for as long as this renderer lives: a
         date that moved on would turn every conversation's prefix. Raises `BadModel`."""
@@ -85,6 +88,19 @@ class ChatRenderer:
     def remembers_conversations(self) -> bool:
         """Whether there are conversations of which the beginning may be left out."""
         return any(program.locality.kinds for program in self._programs.values())
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Held now, by what it holds."""
+        return {
+            "conversations": self._known.held_bytes,
+            "segments": self._writer.segments.held_bytes,
+            "answers": self._replay.held_bytes,
+        }
+
+    @property
+    def program(self) -> Program:
+        """What was learnt of the template that writes conversations with tools."""
+        return self._programs.get("tool_use", self._programs["default"])
 
     def render(
         self,
