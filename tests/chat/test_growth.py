@@ -24,6 +24,7 @@ _ANNA = TenantId("anna")
 _BOB = TenantId("bob")
 _FAMILIES = {name: family(name) for name in FAMILIES}
 _RENDERERS = {name: ChatRenderer(_FAMILIES[name][1]) for name in FAMILIES}
+_WHOLE = {name: ChatRenderer(_FAMILIES[name][1], conversation_memo_bytes=0) for name in FAMILIES}
 _READ = ToolSpec(name="read", description="Reads.", parameters={"type": "object"})
 _HASHER = BlockHasher(key=b"k" * 32, block_size=4)
 _ROOT = root_hash(b"k" * 32, _ANNA)
@@ -48,7 +49,7 @@ def _round(rng: random.Random) -> list[Message]:
 
 def _whole(name: str, renderer: ChatRenderer, chat: Chat) -> RenderedPrompt:
     """The same prompt by a renderer that lets nothing grow, with the same answers to replay."""
-    twin = ChatRenderer(_FAMILIES[name][1], conversation_memo_bytes=0)
+    twin = _WHOLE[name]
     twin._replay = renderer._replay
     return twin.render(_ANNA, chat)
 
@@ -163,11 +164,10 @@ def test_neighbouring_questions_become_one_and_take_the_whole() -> None:
 )
 def test_a_template_that_looks_at_the_whole_is_not_trusted_with_a_window(look_back: str) -> None:
     tokenizer = tokenizer_of(byte_level(), look_back + CHATML, eos="<|im_end|>")
-    renderer = ChatRenderer(tokenizer)
+    renderer, twin = ChatRenderer(tokenizer), ChatRenderer(tokenizer, conversation_memo_bytes=0)
     messages = [message("user", "hi")]
     for n in range(12):
         chat = Chat(messages=tuple(messages))
-        twin = ChatRenderer(tokenizer, conversation_memo_bytes=0)
         assert renderer.render(_ANNA, chat).tokens.tolist() == twin.render(_ANNA, chat).tokens.tolist()
         messages += [message("assistant", f"answer {n}"), message("user", f"question {n}")]
 
