@@ -17,7 +17,7 @@ from keepwarm.chat.request import KnownBeginning
 from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.errors import UnknownConversation
 from keepwarm.core.hashing import BlockHasher, root_hash
-from keepwarm.core.ids import TenantId
+from keepwarm.core.ids import BlockHash, TenantId, TokenIds
 from tests.chat.families import CHATML, FAMILIES, byte_level, family, message, tokenizer_of
 
 _ANNA = TenantId("anna")
@@ -202,8 +202,31 @@ def test_what_is_known_of_many_conversations_stays_within_its_bytes() -> None:
     renderer = ChatRenderer(_FAMILIES["chatml"][1], conversation_memo_bytes=60_000)
     for n in range(40):
         renderer.render(_ANNA, Chat(messages=(message("user", f"{n}"),)))
-    assert renderer._known.held_bytes <= 60_000
+    assert renderer.memory_bytes()["conversations"] <= 60_000
     assert 2 <= len(renderer._known) < 40
+
+
+class _CountingHasher(BlockHasher):
+    """Notes how many tokens it was given."""
+
+    __slots__ = ("counted",)
+
+    def extend_joined(self, parent: BlockHash, tokens: TokenIds) -> bytes:
+        object.__setattr__(self, "counted", len(tokens))
+        return BlockHasher.extend_joined(self, parent, tokens)
+
+
+def test_a_count_between_two_turns_does_not_cost_the_names_of_what_is_known() -> None:
+    renderer, hasher = ChatRenderer(_FAMILIES["chatml"][1]), _CountingHasher(key=b"k" * 32, block_size=4)
+    begun = (message("user", "hi " * 400),)
+    renderer.render(_ANNA, Chat(messages=begun)).block_names(hasher, _ROOT)
+    following = Chat(messages=(*begun, message("assistant", "hello"), message("user", "next")))
+    renderer.render(_ANNA, following)  # a count asks for no names
+
+    prompt = renderer.render(_ANNA, following)
+
+    assert prompt.block_names(hasher, _ROOT) == _HASHER.extend_joined(_ROOT, prompt.tokens)
+    assert hasher.counted < len(prompt.tokens) / 4
 
 
 def test_versions_of_one_conversation_share_their_ids() -> None:
