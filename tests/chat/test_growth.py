@@ -210,6 +210,7 @@ class _CountingHasher(BlockHasher):
     """Notes how many tokens it was given."""
 
     __slots__ = ("counted",)
+    counted: int
 
     def extend_joined(self, parent: BlockHash, tokens: TokenIds) -> bytes:
         object.__setattr__(self, "counted", len(tokens))
