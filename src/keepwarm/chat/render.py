@@ -17,19 +17,17 @@ from datetime import datetime
 
 import numpy as np
 
-from keepwarm.chat.answer_place import learn_answer_place, learn_form, learn_thoughts
 from keepwarm.chat.chain import chain_on, chain_root
 from keepwarm.chat.control_text import unused_characters
 from keepwarm.chat.conversation import fold, texts_of
 from keepwarm.chat.growth import Growth
 from keepwarm.chat.invitation import Invitation, Inviter, invitation_after
 from keepwarm.chat.known_conversations import KnownConversation, KnownConversations
-from keepwarm.chat.locality import learn_locality
 from keepwarm.chat.messages import Chat, Part, Reasoning, Text, ToolUse
-from keepwarm.chat.prompt_writer import Locality, Marks, Program, PromptTurn, PromptWriter
+from keepwarm.chat.programs import Programs
+from keepwarm.chat.prompt_writer import Marks, Program, PromptTurn, PromptWriter
 from keepwarm.chat.replay import RememberedAnswer, ReplayMemo, answer_key, keys_before
 from keepwarm.chat.request import KnownBeginning
-from keepwarm.chat.template import PLAIN_TEMPLATE, ChatTemplate
 from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.errors import UnknownConversation
 from keepwarm.core.hashing import BlockHasher
@@ -78,16 +76,12 @@ class ChatRenderer:
         self._inviter = Inviter(self._writer, tokenizer)
         self._growth = Growth(self._writer)
         self._known = KnownConversations(max_bytes=conversation_memo_bytes)
-        self._lets_grow = conversation_memo_bytes > 0
-        default = self._learn(tokenizer.chat_template or PLAIN_TEMPLATE, now)
-        self._programs = {"default": default}
-        if "tool_use" in tokenizer.chat_templates:
-            self._programs["tool_use"] = self._learn(tokenizer.chat_templates["tool_use"], now)
+        self._programs = Programs(tokenizer, self._writer, now=now, lets_grow=conversation_memo_bytes > 0)
 
     @property
     def remembers_conversations(self) -> bool:
         """Whether there are conversations of which the beginning may be left out."""
-        return any(program.locality.kinds for program in self._programs.values())
+        return bool(self.program.locality.kinds)
 
     def memory_bytes(self) -> dict[str, int]:
         """Held now, by what it holds."""
@@ -100,7 +94,7 @@ class ChatRenderer:
     @property
     def program(self) -> Program:
         """What was learnt of the template that writes conversations with tools."""
-        return self._programs.get("tool_use", self._programs["default"])
+        return self._programs.choose(with_tools=True)
 
     def render(
         self,
@@ -108,28 +102,36 @@ class ChatRenderer:
         chat: Chat,
         *,
         known: KnownBeginning | None = None,
+        reasoning: bool | None = None,
         add_generation_prompt: bool = True,
     ) -> RenderedPrompt:
         """The prompt that asks for the next answer; when the last message is the assistant's, the
-        prompt that asks to continue it. `known` stands before the chat's messages.
+        prompt that asks to continue it. `known` stands before the chat's messages;
+        `reasoning` is for templates that let one say whether to think, None is their own default.
 
         Raises `BadRequest` with what the template has against the conversation, and
         `UnknownConversation` where it takes the whole of it.
         """
         chains = chain_on(chain_root(chat.tools) if known is None else known.chain, chat.messages)
-        prompt = self._grown(tenant, chat, chains) if add_generation_prompt else None
+        program = self._programs.choose(with_tools=bool(chat.tools), reasoning=reasoning)
+        prompt = self._grown(tenant, chat, chains, program) if add_generation_prompt else None
         if prompt is not None:
             return prompt
         if known is not None:
             raise UnknownConversation("the beginning of this conversation is not known any more")
-        return self._whole(tenant, chat, chains[-1], add_generation_prompt)
+        turn = self._open(tenant, chat, program, invites=add_generation_prompt)
+        return self._whole(turn, chains[-1])
 
-    def _grown(self, tenant: TenantId, chat: Chat, chains: Sequence[bytes]) -> RenderedPrompt | None:
+    def _grown(
+        self, tenant: TenantId, chat: Chat, chains: Sequence[bytes], program: Program
+    ) -> RenderedPrompt | None:
         """From the longest beginning that is known; None where none helps."""
         for index in range(len(chains) - 1, -1, -1):
             known = self._known.get(tenant, chains[index])
             if known is None:
                 continue
+            if known.turn.program is not program:
+                return None
             grown = self._growth.grow(known, chat.messages[index:], self._recall)
             if grown is None:
                 return None
@@ -142,8 +144,7 @@ class ChatRenderer:
             )
         return None
 
-    def _whole(self, tenant: TenantId, chat: Chat, chain: bytes, invites: bool) -> RenderedPrompt:
-        turn = self._open(tenant, chat, invites)
+    def _whole(self, turn: PromptTurn, chain: bytes) -> RenderedPrompt:
         answers = dict(self._recall(turn, 0))
         pieces, failed = self._writer.pieces(turn, self._writer.text(turn, answers), answers)
         if failed:  # the template hid some: those as plain text
@@ -163,7 +164,7 @@ class ChatRenderer:
         known = self._growth.first(turn, answers, prompt.tokens)
         if known is None:
             return prompt
-        self._known.put(tenant, chain, known, grew_from=None)
+        self._known.put(turn.tenant, chain, known, grew_from=None)
         return replace(prompt, known=known)
 
     def remember(
@@ -187,23 +188,7 @@ class ChatRenderer:
         )
         self._replay.put(tenant, key, answer)
 
-    def _learn(self, source: str, now: datetime | None) -> Program:
-        tokenizer = self._tokenizer
-        variables = {
-            "bos_token": tokenizer.bos_token,
-            "eos_token": tokenizer.eos_token,
-            "opening": tokenizer.bos_token if tokenizer.adds_bos else "",
-        }
-        template = ChatTemplate(source, variables=variables, now=now)
-        form = learn_form(template)
-        place = learn_answer_place(template, form, tokenizer.control, tokenizer.stop_tokens)
-        thoughts = learn_thoughts(template, form)
-        program = Program(template=template, form=form, place=place, thoughts=thoughts, locality=Locality())
-        return (
-            replace(program, locality=learn_locality(self._writer, program)) if self._lets_grow else program
-        )
-
-    def _open(self, tenant: TenantId, chat: Chat, invites: bool) -> PromptTurn:
+    def _open(self, tenant: TenantId, chat: Chat, program: Program, *, invites: bool) -> PromptTurn:
         messages = fold(chat)
         shield, place = unused_characters(texts_of(chat), 2)
         marks = Marks(shield=shield, place=place)
@@ -213,8 +198,6 @@ class ChatRenderer:
             and last.role == "assistant"
             and not any(isinstance(part, ToolUse) for part in last.parts)
         )
-        use_tools = bool(chat.tools) and "tool_use" in self._programs
-        program = self._programs["tool_use" if use_tools else "default"]
         return PromptTurn(
             tenant=tenant,
             messages=messages,
