@@ -86,7 +86,7 @@ class Growth:
             num_replayed_tokens=known.num_replayed_tokens
             + sum(len(answer.tokens) for answer in delta.answers.values()),
             has_reasoning=thinks,
-            named_before=known.naming,
+            named_before=known.last_naming,
         )
         return GrownPrompt(
             turn=turn,

@@ -59,6 +59,11 @@ class KnownConversation:
     def ids(self) -> TokenIds:
         return self.tokens.view(self.num_tokens)
 
+    @property
+    def last_naming(self) -> _Naming:
+        """Of this version, or of the one before it where nobody asked for this one's: a count."""
+        return self.naming if self.naming.names is not None else self.named_before
+
     def block_names(self, hasher: BlockHasher, root: BlockHash, prompt: TokenIds) -> bytes:
         """Names of the full blocks of `prompt`, which begins with these ids."""
         before = self.named_before.names

@@ -81,4 +81,3 @@ class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int
     """Tokens of prompt and output together."""
     cache_tokens: int
-    accepts_images: bool = False
