@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from keepwarm.chat.chain import chain_on, chain_root
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.render import ChatRenderer, RenderedPrompt
+from keepwarm.chat.request import KnownBeginning
 from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.ids import TenantId
 from tests.chat.families import CHATML, CHATML_TOKENS, byte_level, message, tokenizer_of
@@ -59,3 +61,16 @@ def test_an_answer_that_was_told_not_to_think_is_replayed_with_the_thought_it_wa
     following = renderer.render(_ANNA, _MORE, reasoning=False)
     begins = [*prompt.tokens.tolist(), *said]
     assert following.tokens[: len(begins)].tolist() == begins
+
+
+def test_what_is_known_of_a_conversation_outlasts_one_that_is_told_otherwise() -> None:
+    """A count is told nothing of thoughts, whatever the turns around it are."""
+    renderer = ChatRenderer(_tokenizer())
+    renderer.render(_ANNA, _ASKED, reasoning=False)
+    beginning = KnownBeginning(chain=chain_on(chain_root(()), _ASKED.messages)[-1], num_messages=1)
+
+    renderer.render(_ANNA, _ASKED)
+
+    later = Chat(messages=_MORE.messages[1:])
+    grown = renderer.render(_ANNA, later, known=beginning, reasoning=False)
+    assert grown.tokens.tolist() == renderer.render(_ANNA, _MORE, reasoning=False).tokens.tolist()

@@ -79,7 +79,7 @@ class KnownConversation:
 
 
 class KnownConversations:
-    """By tenant and chain name. Threads may share it."""
+    """By tenant and name: the program that writes them, and the chain. Threads may share it."""
 
     def __init__(self, *, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -87,23 +87,23 @@ class KnownConversations:
             max_bytes=max_bytes
         )
 
-    def get(self, tenant: TenantId, chain: bytes) -> KnownConversation | None:
-        entry = self._memo.get((tenant, chain))
+    def get(self, tenant: TenantId, name: bytes) -> KnownConversation | None:
+        entry = self._memo.get((tenant, name))
         return None if entry is None else entry[0]
 
     def put(
-        self, tenant: TenantId, chain: bytes, known: KnownConversation, *, grew_from: bytes | None
+        self, tenant: TenantId, name: bytes, known: KnownConversation, *, grew_from: bytes | None
     ) -> None:
         """`grew_from` names the version before this one. It stays, since a client may send its turn
         again; the one before that goes."""
-        older = None if grew_from is None or grew_from == chain else (tenant, grew_from)
+        older = None if grew_from is None or grew_from == name else (tenant, grew_from)
         if older is not None and (entry := self._memo.get(older)) is not None:
             before, oldest = entry
             self._memo.put(older, (before, None), _size_beside_arrays(before))
             if oldest is not None:
                 self._memo.drop(oldest)
         num_bytes = _size_beside_arrays(known) + known.tokens.num_bytes * 5 // 4  # names: a fourth of the ids
-        self._memo.put((tenant, chain), (known, older), num_bytes)
+        self._memo.put((tenant, name), (known, older), num_bytes)
 
     @property
     def held_bytes(self) -> int:

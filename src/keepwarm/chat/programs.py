@@ -50,20 +50,23 @@ class Programs:
     def _learn_once(self, kind: str, reasoning: bool | None) -> Program:
         program = self._learnt.get((kind, reasoning))
         if program is None:
-            learnt = self._learn(self._sources[kind], reasoning)
+            learnt = self._learn(kind, reasoning)
             program = self._learnt.setdefault((kind, reasoning), learnt)  # one object, whoever was first
         return program
 
-    def _learn(self, source: str, reasoning: bool | None) -> Program:
+    def _learn(self, kind: str, reasoning: bool | None) -> Program:
         tokenizer = self._tokenizer
         variables: dict[str, object] = {
             "bos_token": tokenizer.bos_token,
             "eos_token": tokenizer.eos_token,
             "opening": tokenizer.bos_token if tokenizer.adds_bos else "",
         }
-        template = ChatTemplate(source, variables=variables | _SWITCHES[reasoning], now=self._now)
+        template = ChatTemplate(
+            self._sources[kind], variables=variables | _SWITCHES[reasoning], now=self._now
+        )
         form = learn_form(template)
         program = Program(
+            name=f"{kind} {reasoning} ".encode(),
             template=template,
             form=form,
             place=learn_answer_place(template, form, tokenizer.control, tokenizer.stop_tokens),

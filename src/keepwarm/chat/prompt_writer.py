@@ -40,8 +40,9 @@ class Locality:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A template and what was learnt of it."""
+    """A template and what was learnt of it. No other one of the same model has its name."""
 
+    name: bytes
     template: ChatTemplate
     form: MessageForm
     place: AnswerPlace

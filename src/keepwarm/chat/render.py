@@ -114,28 +114,26 @@ class ChatRenderer:
         """
         chains = chain_on(chain_root(chat.tools) if known is None else known.chain, chat.messages)
         program = self._programs.choose(with_tools=bool(chat.tools), reasoning=reasoning)
-        prompt = self._grown(tenant, chat, chains, program) if add_generation_prompt else None
+        names = [program.name + chain for chain in chains]
+        prompt = self._grown(tenant, chat, names) if add_generation_prompt else None
         if prompt is not None:
             return prompt
         if known is not None:
             raise UnknownConversation("the beginning of this conversation is not known any more")
         turn = self._open(tenant, chat, program, invites=add_generation_prompt)
-        return self._whole(turn, chains[-1])
+        return self._whole(turn, names[-1])
 
-    def _grown(
-        self, tenant: TenantId, chat: Chat, chains: Sequence[bytes], program: Program
-    ) -> RenderedPrompt | None:
-        """From the longest beginning that is known; None where none helps."""
-        for index in range(len(chains) - 1, -1, -1):
-            known = self._known.get(tenant, chains[index])
+    def _grown(self, tenant: TenantId, chat: Chat, names: Sequence[bytes]) -> RenderedPrompt | None:
+        """From the longest beginning that is known; None where none helps. `names` are those of the
+        conversation before each of the chat's messages, and of the whole."""
+        for index in range(len(names) - 1, -1, -1):
+            known = self._known.get(tenant, names[index])
             if known is None:
                 continue
-            if known.turn.program is not program:
-                return None
             grown = self._growth.grow(known, chat.messages[index:], self._recall)
             if grown is None:
                 return None
-            self._known.put(tenant, chains[-1], grown.known, grew_from=chains[index])
+            self._known.put(tenant, names[-1], grown.known, grew_from=names[index])
             return RenderedPrompt(
                 tokens=grown.tokens,
                 num_replayed_tokens=grown.known.num_replayed_tokens,
@@ -144,7 +142,7 @@ class ChatRenderer:
             )
         return None
 
-    def _whole(self, turn: PromptTurn, chain: bytes) -> RenderedPrompt:
+    def _whole(self, turn: PromptTurn, name: bytes) -> RenderedPrompt:
         answers = dict(self._recall(turn, 0))
         pieces, failed = self._writer.pieces(turn, self._writer.text(turn, answers), answers)
         if failed:  # the template hid some: those as plain text
@@ -164,7 +162,7 @@ class ChatRenderer:
         known = self._growth.first(turn, answers, prompt.tokens)
         if known is None:
             return prompt
-        self._known.put(turn.tenant, chain, known, grew_from=None)
+        self._known.put(turn.tenant, name, known, grew_from=None)
         return replace(prompt, known=known)
 
     def remember(
