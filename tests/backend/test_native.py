@@ -184,6 +184,21 @@ async def test_shutdown_fails_open_answers_once(front: Front) -> None:
         await front.ask(request("late"))
 
 
+async def test_what_is_nested_deeper_than_rendering_reaches_is_the_callers_mistake(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_deep(*_: object) -> int:
+        raise RecursionError
+
+    monkeypatch.setattr(front.words, "open_turn", too_deep)
+    monkeypatch.setattr(front.words, "count_tokens", too_deep)
+    events = await front.ask(request("deep"))
+    assert isinstance(events[-1], Failed)
+    assert isinstance(from_wire(events[-1].error), BadRequest)
+    with pytest.raises(BadRequest, match="nested too deeply"):
+        await front.backend.count_tokens(TENANT, say("count me"))
+
+
 async def test_an_id_that_is_open_is_refused(front: Front) -> None:
     async with aclosing(front.backend.chat(request("twin", max_output_tokens=LONG_TOKENS))) as events:
         await anext(events)

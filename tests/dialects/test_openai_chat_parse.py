@@ -166,6 +166,9 @@ def test_what_nothing_acts_on_is_reported_by_name() -> None:
         ({"stream_options": {"include_usage": "yes"}}, "stream_options.include_usage", "boolean"),
         ({"tools": [{"type": "function"}]}, "tools.0.function", "required"),
         ({"tools": [{"type": "function", "function": {}}]}, "tools.0.function.name", "required"),
+        ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools.0.function.name", "empty"),
+        ({"tools": [{"type": "custom", "custom": {"name": ""}}]}, "tools.0.custom.name", "empty"),
+        ({"functions": [{"name": ""}]}, "functions.0.name", "empty"),
     ],
 )
 def test_bad_input_is_named(fields: dict[str, Any], field: str, said: str) -> None:

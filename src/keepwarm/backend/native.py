@@ -90,7 +90,7 @@ class NativeBackend(TellingBackend):
     async def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         self._refuse_unless_ready()
         words = self._loaded_words()
-        return await self._in_thread(lambda: words.count_tokens(tenant, chat))
+        return await self._rendering(lambda: words.count_tokens(tenant, chat))
 
     def describe(self) -> ReplicaDescription:
         ready = self._ready()
@@ -143,7 +143,7 @@ class NativeBackend(TellingBackend):
         return PreparedTurn(words=turn_words, submit=submit, limit=limit)
 
     async def _prepare(self, request: ChatRequest) -> PreparedTurn:
-        return await self._in_thread(lambda: self._make_turn(request))
+        return await self._rendering(lambda: self._make_turn(request))
 
     def _count_turn(self, turn: FrontTurn, outcome: str) -> None:
         """The last of a request, however it ended."""
@@ -151,6 +151,14 @@ class NativeBackend(TellingBackend):
         self._outcomes[outcome] += 1
         if turn.answer is not None and turn.answer.num_malformed:
             self._malformed[self._loaded_words().tool_format] += turn.answer.num_malformed
+
+    async def _rendering(self, job: Callable[[], _Result]) -> _Result:
+        """What a request is made of is gone through by functions that call themselves. Raises
+        `BadRequest` where it is deeper than they reach."""
+        try:
+            return await self._in_thread(job)
+        except RecursionError as error:
+            raise BadRequest("a tool's schema or a call's arguments are nested too deeply") from error
 
     async def _in_thread(self, job: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._word_threads, job)

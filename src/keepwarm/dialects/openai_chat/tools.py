@@ -78,6 +78,7 @@ def read_tools(fields: JsonBody, unserved: list[str]) -> ToolsOfBody:
     """Raises `BadField`; adds the names of tools that cannot run here to `unserved`."""
     functions = fields.optional("functions", _FUNCTIONS)
     tools_in = fields.optional("tools", _TOOLS)
+    _refuse_nameless(tools_in or [], functions or [])
     if functions and not tools_in:
         return _legacy(fields, tuple(function.spec() for function in functions), unserved)
     specs = _specs(tools_in or [], unserved)
@@ -87,6 +88,17 @@ def read_tools(fields: JsonBody, unserved: list[str]) -> ToolsOfBody:
         choice=read_tool_choice(fields, tools=specs, unserved=unserved),
         form=CallForm(custom_names=custom_names),
     )
+
+
+def _refuse_nameless(tools_in: list[ToolIn], functions: list[FunctionIn]) -> None:
+    named: list[tuple[str, FunctionIn | CustomIn | None]] = [
+        *((f"functions.{index}", function) for index, function in enumerate(functions)),
+        *((f"tools.{index}.function", tool.function) for index, tool in enumerate(tools_in)),
+        *((f"tools.{index}.custom", tool.custom) for index, tool in enumerate(tools_in)),
+    ]
+    for field, one in named:
+        if one is not None and not one.name:
+            raise BadField(f"{field}.name", 'must not be empty, got ""')
 
 
 def _specs(tools_in: list[ToolIn], unserved: list[str]) -> tuple[ToolSpec, ...]:
