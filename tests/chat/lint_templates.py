@@ -34,6 +34,9 @@ SYSTEM_LAST = (
     + _MESSAGE
     + _END
 )
+BOTH_LAST = SYSTEM_LAST.replace(_TOOLS, "").replace(
+    "{% if messages[0].role == 'system' %}", _TOOLS + "{% if messages[0].role == 'system' %}"
+)
 DATED = "{{ '<|im_start|>system\nToday: ' + strftime_now('%d %b %Y') + '<|im_end|>\n' }}" + STABLE
 NUMBERED = STABLE.replace("message.role + '\n'", "message.role + ' of ' + messages | length | string + '\n'")
 LAST_TEXT = STABLE.replace(

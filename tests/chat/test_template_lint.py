@@ -178,11 +178,22 @@ def test_the_typical_agent_has_the_sizes_that_were_measured() -> None:
     assert "100,000 tokens" in TYPICAL_AGENT.describe()
 
 
-def test_a_header_that_replay_heals_costs_nothing_without_thoughts() -> None:
+def test_a_header_that_replay_mends_costs_nothing() -> None:
     opens = habits.KEEPS_THOUGHTS.replace("assistant\n' }}{% endif %}", "assistant\n<think>' }}{% endif %}")
     assert opens != habits.KEEPS_THOUGHTS
 
-    assert not _costs(_tokenizer(opens))
+    findings = _lint(_tokenizer(opens))
+
+    assert "header-replayed" in findings
+    assert findings["prefix"].severity == "ok"
+    assert "header-replayed" not in _lint(_tokenizer(habits.KEEPS_THOUGHTS))
+
+
+def test_of_two_habits_in_one_turn_the_first_has_the_cost() -> None:
+    both = _costs(_tokenizer(habits.BOTH_LAST))
+
+    assert list(both) == ["tools-move"]
+    assert both["tools-move"] > _costs(_tokenizer(habits.SYSTEM_LAST))["system-moves"] > 0
 
 
 def test_a_template_that_refuses_tools_is_reported_with_its_words() -> None:

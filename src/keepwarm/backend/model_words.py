@@ -57,10 +57,12 @@ def load_model_words(
 def _warn_of_template(model_path: str, findings: Sequence[Finding]) -> None:
     for finding in findings:
         if finding.severity == "warning":
+            tokens = finding.tokens_a_turn
             logger.warning(
-                "the chat template of %s costs about %s tokens a turn (%s): %s See it all: "
-                "keepwarm doctor --template %s",
-                *(Path(model_path).name, f"{finding.tokens_a_turn:,}", finding.id, finding.what, model_path),
+                "the chat template of %s %s (%s): %s See it all: keepwarm doctor --template %s",
+                Path(model_path).name,
+                f"costs about {tokens:,} tokens a turn" if tokens else "has a fault",
+                *(finding.id, finding.what, model_path),
             )
 
 
@@ -88,7 +90,9 @@ class ModelWords:
         return len(self._renderer.render(tenant, chat).tokens)
 
     def open_turn(self, request: ChatRequest) -> ModelTurnWords:
-        prompt = self._renderer.render(request.tenant, request.chat, known=request.known)
+        prompt = self._renderer.render(
+            request.tenant, request.chat, known=request.known, reasoning=request.reasoning
+        )
         prompt_end = self._end_of(prompt)
         grammar = self._forms.form(request, prompt_end=prompt_end)
         decoder = self._decoder(request, prompt_end)

@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from keepwarm.chat.invitation import num_equal
 from keepwarm.chat.lint_causes import Cause, cause_of, drops_thoughts
 from keepwarm.chat.lint_trial import A_DAY, MadeUpAgent, Thinking, Trial, run_trial
 from keepwarm.chat.parsing.reasoning import reasoning_for
 from keepwarm.chat.prompt_writer import Program
-from keepwarm.chat.render import num_equal
 from keepwarm.chat.tokenizer import Tokenizer
 
 _THINKING_CLIENTS: tuple[Thinking, ...] = ("returned", "left_out")

@@ -18,13 +18,21 @@ _GROWTHS = {
     (True, True): "a question, with thoughts",
 }
 
+_REPLAY_OFF = Finding(
+    id="replay-off",
+    severity="info",
+    what="Answers in the history are tokenised anew: no stop token follows them, or the template writes "
+    "the question before them in another way. Mostly the same tokens come out.",
+    fix="Let the template end an answer with the model's stop token.",
+)
+
 
 def facts(tokenizer: Tokenizer, program: Program, *, tool_format: str) -> Iterator[Finding]:
     """How answers come back, how the host grows a prompt, and what the template knows.
 
     Raises `BadSetting` for a tool format that there is not.
     """
-    yield _replay(program)
+    yield from _replay(program)
     yield _beginnings(program)
     markup = markup_of("\n".join(tokenizer.chat_templates.values()), tool_format=tool_format)
     yield Finding(id="tool-format", severity="ok", what=f"Tool calls are read as {markup.name}.")
@@ -46,17 +54,20 @@ def beginning_of_text(tokenizer: Tokenizer, prompt: RenderedPrompt) -> Finding:
     return Finding(id="bos", severity="ok", what=f"A prompt begins {begins}.")
 
 
-def _replay(program: Program) -> Finding:
-    if program.place.closes:
-        what = "Answers come back as the very tokens they were generated as."
-        return Finding(id="replay", severity="ok", what=what)
-    return Finding(
-        id="replay-off",
-        severity="info",
-        what="Answers in the history are tokenised anew: no stop token follows them, or the template writes "
-        "the question before them in another way. Mostly the same tokens come out.",
-        fix="Let the template end an answer with the model's stop token.",
-    )
+def _replay(program: Program) -> Iterator[Finding]:
+    place = program.place
+    if not place.closes:
+        yield _REPLAY_OFF
+        return
+    what = "Answers come back as the very tokens they were generated as."
+    yield Finding(id="replay", severity="ok", what=what)
+    if place.header != place.invitation:
+        yield Finding(
+            id="header-replayed",
+            severity="info",
+            what="An answer in the history begins otherwise than the prompt that invited it. Replay puts it "
+            "back as it was generated, while it is remembered and the template keeps its thoughts.",
+        )
 
 
 def _beginnings(program: Program) -> Finding:

@@ -36,8 +36,9 @@ CAUSES: Mapping[str, tuple[str, str]] = MappingProxyType(
             "history keeps the answer as it was generated.",
         ),
         "thoughts-not-replayed": (
-            "Thoughts stay only where the client sends them back, because answers are not replayed",
-            "Use clients that send thoughts back, or let the template end an answer with a stop token.",
+            "Thoughts stay only where the client sends them back: such answers cannot be replayed",
+            "Use clients that send thoughts back. Answers are replayed where the template begins each with a "
+            "header that holds a control token, and ends it with a stop token.",
         ),
         "tools-move": (
             "The template puts the tools before the last question, so that they move with each new one",

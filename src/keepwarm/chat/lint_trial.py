@@ -18,10 +18,11 @@ from typing import Literal
 import numpy as np
 
 from keepwarm.chat.conversation import fold
+from keepwarm.chat.invitation import num_equal
 from keepwarm.chat.lint_spelling import AnswerSpelling
 from keepwarm.chat.messages import Chat, Message, Part, Reasoning, Text, ToolResult, ToolSpec, ToolUse
 from keepwarm.chat.prompt_writer import Program
-from keepwarm.chat.render import ChatRenderer, RenderedPrompt, num_equal
+from keepwarm.chat.render import ChatRenderer, RenderedPrompt
 from keepwarm.chat.replay import keys_before
 from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.ids import TenantId, TokenIds, token_ids

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from keepwarm.chat.messages import Chat
+from keepwarm.chat.messages import Chat, ToolSpec
 from keepwarm.chat.request import ANY_TOOL_OR_NONE, ChatRequest, KnownBeginning, ToolChoice
 from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.sampling import Sampling
@@ -36,6 +36,8 @@ class Turn:
     """Names of what was taken off the conversation because it means nothing, to be counted."""
     num_lead_messages: int = 0
     """So many of the chat's messages stand outside the body's list of messages."""
+    deferred_tools: tuple[ToolSpec, ...] = ()
+    """Those that a message may refer to by name: what it says depends on them."""
     may_be_shortened: bool = True
     """Reading the end of the list by itself says as much as reading it all."""
     answer_form: object = None

@@ -42,6 +42,7 @@ class Call:
         self.path: str = scope["path"]
         self.path_params: Mapping[str, str] = scope.get("path_params", {})
         self.started = False
+        self.finished = False
         self.record = RequestRecord(
             request_id=f"req_{secrets.token_hex(12)}",
             route=route,
@@ -106,6 +107,7 @@ class Call:
 
     async def finish(self, last: bytes = b"") -> None:
         """The end of the body. Raises `ClientGone`."""
+        self.finished = True
         await self._put({"type": "http.response.body", "body": last, "more_body": False})
 
     async def reply(

@@ -67,6 +67,8 @@ class Endpoint:
 
     async def _fail(self, call: Call, error: KeepwarmError) -> None:
         call.record.outcome = error.code
+        if call.finished:
+            return  # the client has its answer; only the log can tell
         if call.started:
             await call.finish()  # too late for a status; a stream has said it already
             return

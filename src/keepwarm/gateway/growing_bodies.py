@@ -33,7 +33,9 @@ _READ_AGAIN = 3
 """Messages at the end of a body that its successor may spell differently."""
 _MIN_KNOWN_BYTES = 16_384
 """Less is read in no time."""
-_MAX_SESSIONS = 4096
+_MAX_BYTES = 64 << 20
+"""Of all sessions together; the least recently used goes first."""
+_BEGINNING_BYTES = 1500  # names, digests and objects of one, besides the tools it found
 _BEGINNINGS_A_SESSION = 4
 _OPENING_BYTES = 2048
 _CHECKED_FIRST_BYTES = 64
@@ -58,6 +60,7 @@ class _Beginning:
     """The chain's name after the tools and what stands before the list."""
     known: KnownBeginning
     found_tools: tuple[ToolSpec, ...]
+    """Told within it, as they were told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +83,9 @@ class ReadBody:
 class GrowingBodies:
     """One gateway's. Single-threaded: the event loop's."""
 
-    def __init__(self, options: DialectOptions) -> None:
+    def __init__(self, options: DialectOptions, *, max_bytes: int = _MAX_BYTES) -> None:
         self._options = options
-        self._sessions: BoundedMemo[_Key, tuple[_Beginning, ...]] = BoundedMemo(max_bytes=_MAX_SESSIONS)
+        self._sessions: BoundedMemo[_Key, tuple[_Beginning, ...]] = BoundedMemo(max_bytes=max_bytes)
 
     def read(self, dialect: Dialect, body: bytes, tenant: TenantId, session: SessionKey) -> ReadBody:
         """Raises `BadRequest`, as the dialect does for the whole body."""
@@ -107,22 +110,23 @@ class GrowingBodies:
         if beginning is None:
             return
         others = tuple(each for each in self._sessions.get(read.key) or () if each is not read.base)
-        self._sessions.put(read.key, (beginning, *others)[:_BEGINNINGS_A_SESSION], 1)
+        beginnings = (beginning, *others)[:_BEGINNINGS_A_SESSION]
+        self._sessions.put(read.key, beginnings, sum(map(_size_bytes, beginnings)))
 
     def _read_rest(self, dialect: Dialect, body: bytes, base: _Beginning, rest: int) -> Turn | None:
         """What comes after the beginning; None where that alone does not say all."""
-        try:
-            turn = dialect.parse_turn(body[: base.first] + body[rest:], self._options)
-        except BadRequest:
+        shortened = body[: base.first] + body[rest:]
+        turn = self._parsed(dialect, shortened)
+        if turn is None:
             return None  # the whole body's error names the right message
         if not turn.may_be_shortened or _lead_chain(turn) != base.lead:
             return None
+        if not _is_last_list(shortened, dialect.LIST_FIELD, base.first) or not _tells_alike(turn, base):
+            return None
         chat = turn.chat
-        found = {tool.name: tool for tool in (*base.found_tools, *chat.found_tools)}
         messages = chat.messages[turn.num_lead_messages :]
-        return replace(
-            turn, chat=msgspec.structs.replace(chat, messages=messages, found_tools=tuple(found.values()))
-        )
+        found_tools = _united(base.found_tools, chat.found_tools)
+        return replace(turn, chat=msgspec.structs.replace(chat, messages=messages, found_tools=found_tools))
 
     def _beginning(self, dialect: Dialect, read: ReadBody, replica: object) -> _Beginning | None:
         """All but the last messages; None where they cannot be told apart."""
@@ -136,6 +140,9 @@ class GrowingBodies:
         if kept is None:
             return None
         num_elements, num_messages = kept
+        found_tools = self._told_in(dialect, _cut(shortened, spans, num_elements), turn)
+        if found_tools is None:
+            return None
         chain = _lead_chain(turn) if base is None else base.known.chain
         num_before = turn.num_lead_messages if base is None else base.known.num_messages
         end = spans[num_elements - 1][1] + shift
@@ -149,7 +156,7 @@ class GrowingBodies:
             known=KnownBeginning(
                 chain=chain_on(chain, messages[:num_messages])[-1], num_messages=num_before + num_messages
             ),
-            found_tools=turn.chat.found_tools,
+            found_tools=found_tools if base is None else _united(base.found_tools, found_tools),
         )
 
     def _kept(
@@ -162,15 +169,31 @@ class GrowingBodies:
         if len(spans) == len(messages):
             return most, most
         for num_elements in range(most, max(0, most - _READ_AGAIN), -1):  # one message may be of several
-            cut = body[: spans[num_elements - 1][1]] + body[spans[-1][1] :]
-            try:
-                turn = dialect.parse_turn(cut, self._options)
-            except BadRequest:
-                continue
-            alone = turn.chat.messages[turn.num_lead_messages :]
+            turn = self._parsed(dialect, _cut(body, spans, num_elements))
+            alone = () if turn is None else turn.chat.messages[turn.num_lead_messages :]
             if alone and tuple(messages[: len(alone)]) == alone:
                 return num_elements, len(alone)
         return None
+
+    def _told_in(self, dialect: Dialect, cut: bytes, turn: Turn) -> tuple[ToolSpec, ...] | None:
+        """Of the tools that a turn tells, those of its beginning, which is cut off; None where that
+        cannot be read by itself."""
+        if not turn.chat.found_tools:
+            return ()
+        alone = self._parsed(dialect, cut)
+        return None if alone is None else alone.chat.found_tools
+
+    def _parsed(self, dialect: Dialect, body: bytes) -> Turn | None:
+        try:
+            return dialect.parse_turn(body, self._options)
+        except BadRequest:
+            return None
+
+
+def _size_bytes(beginning: _Beginning) -> int:
+    """Its tools are counted in every beginning, though those of a session may share them."""
+    tools = sum(len(tool.description) + len(str(tool.parameters)) for tool in beginning.found_tools)
+    return _BEGINNING_BYTES + 2 * tools
 
 
 def _rest(body: bytes, base: _Beginning) -> int | None:
@@ -183,6 +206,28 @@ def _rest(body: bytes, base: _Beginning) -> int | None:
     return comma + 1
 
 
+def _is_last_list(body: bytes, field: str, first: int) -> bool:
+    """Whether no other list of this name comes after the one whose first element is there: of
+    several the last counts."""
+    raw = _list_in(body, field)
+    return raw is not None and _address(raw) - _address(body) < first
+
+
+def _tells_alike(turn: Turn, base: _Beginning) -> bool:
+    """Whether this body means the same by the names of tools that the beginning refers to."""
+    deferred = {tool.name: tool for tool in turn.deferred_tools} if base.found_tools else {}
+    return all(deferred.get(tool.name) == tool for tool in base.found_tools)
+
+
+def _united(one: Sequence[ToolSpec], other: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:
+    return tuple({tool.name: tool for tool in (*one, *other)}.values())
+
+
+def _cut(body: bytes, spans: Sequence[tuple[int, int]], num_elements: int) -> bytes:
+    """The body with no more than so many elements in its list."""
+    return body[: spans[num_elements - 1][1]] + body[spans[-1][1] :]
+
+
 def _lead_chain(turn: Turn) -> bytes:
     lead: Sequence[Message] = turn.chat.messages[: turn.num_lead_messages]
     return chain_on(chain_root(turn.chat.tools), lead)[-1]
@@ -190,17 +235,28 @@ def _lead_chain(turn: Turn) -> bytes:
 
 def _spans(body: bytes, field: str) -> list[tuple[int, int]]:
     """Where each element of a top-level list lies in the body; empty where that cannot be told."""
-    raw = _TOP.decode(body).get(field)
-    if raw is None or bytes(memoryview(raw)[:1]) != b"[":
+    raw = _list_in(body, field)
+    if raw is None:
         return []
     origin = _address(body)
-    spans = [
-        (_address(each) - origin, _address(each) - origin + len(memoryview(each)))
-        for each in _LIST.decode(raw)
-    ]
+    try:
+        elements = _LIST.decode(raw)
+    except msgspec.DecodeError:
+        return []
+    spans = [(_address(each) - origin, _address(each) - origin + len(memoryview(each))) for each in elements]
     if any(not 0 <= start <= end <= len(body) for start, end in spans):
         return []  # copies, not places
     return spans
+
+
+def _list_in(body: bytes, field: str) -> msgspec.Raw | None:
+    """The top-level list of this name, of several the last; None also for a body that was mended
+    before it could be read (`dialects.body`): places in it are not places here."""
+    try:
+        raw = _TOP.decode(body).get(field)
+    except msgspec.DecodeError:
+        return None
+    return raw if raw is not None and bytes(memoryview(raw)[:1]) == b"[" else None
 
 
 def _address(buffer: bytes | msgspec.Raw) -> int:

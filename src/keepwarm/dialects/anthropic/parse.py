@@ -60,6 +60,8 @@ def parse_turn(body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
         unserved=(*unserved, *fields.unknown(_IGNORED)),
         normalised=("attribution",) * read.system.num_attributions,
         num_lead_messages=int(read.system.message is not None),
+        deferred_tools=read.tools.deferred,
+        may_be_shortened=not read.tools.has_told_unknown,  # by another body it might be known
     )
 
 

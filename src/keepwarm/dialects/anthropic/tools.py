@@ -55,8 +55,15 @@ class ToolsOfBody:
         waiting = [tool for tool in served if tool.defer_loading and not searched_there]
         self._deferred = {tool.name: tool.spec() for tool in waiting}
         self._found: dict[str, ToolSpec] = {}
+        self.has_told_unknown = False
+        """A result referred to a tool that is none of the deferred ones."""
         self.offered = tuple(tool.spec() for tool in served if tool.name not in self._deferred)
         self.unserved = [f"tool:{kind}" for kind in foreign]
+
+    @property
+    def deferred(self) -> tuple[ToolSpec, ...]:
+        """All that wait, told or not."""
+        return tuple(self._deferred.values())
 
     @property
     def found(self) -> tuple[ToolSpec, ...]:
@@ -67,6 +74,7 @@ class ToolsOfBody:
         """What stands for a reference to a tool: a line of its own, as results may hold several."""
         spec = self._deferred.get(name)
         if spec is None:
+            self.has_told_unknown = True
             return f"Tool: {name or 'unknown'}\n"
         self._found[name] = spec
         return msgspec.json.encode(spec).decode() + "\n"
