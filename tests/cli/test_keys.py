@@ -27,3 +27,25 @@ def test_a_tenant_that_is_no_name_is_refused(tmp_path: Path, tenant: str) -> Non
     assert refused.returncode == 2
     assert f"--tenant {tenant!r}: must be 1 to 63 letters" in refused.stderr
     assert not (tmp_path / "keys.json").exists()
+
+
+@pytest.mark.parametrize("arguments", [("list",), ("revoke", "key_0")])
+def test_looking_into_a_folder_that_is_not_there_says_so_and_makes_none(
+    tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    missing = tmp_path / "misspelt"
+
+    refused = run("keys", *arguments, "--data-dir", str(missing))
+
+    assert refused.returncode == 2
+    assert f"--data-dir {missing}: no such folder" in refused.stderr
+    assert not missing.exists()
+
+
+def test_ids_are_whole_however_narrow_the_terminal(tmp_path: Path) -> None:
+    _, record = FileKeys(tmp_path / "keys.json").create("somebody with a long label")
+    FileKeys(tmp_path / "keys.json").revoke(record.id)
+
+    listed = run("keys", "list", "--data-dir", str(tmp_path), more={"COLUMNS": "60"})
+
+    assert record.id in listed.stdout

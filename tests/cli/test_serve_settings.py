@@ -47,3 +47,23 @@ def test_the_variable_holds_several_aliases(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_alias_that_no_client_can_ask_for_is_refused(alias: str, complaint: str) -> None:
     with pytest.raises(BadSetting, match=complaint):
         settings("--alias", alias)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--device-cache-gb", "0"), "--device-cache-gb 0.0: must be more than 0"),
+        (("--gpu-memory-utilization", "0"), "--gpu-memory-utilization 0.0: must be more than 0, at most 1"),
+        (("--script-step-ms", "5"), "--script-step-ms 5.0 is for --engine scripted; --engine is torch"),
+        (
+            ("--engine", "scripted", "--model", "m"),
+            "--model m is not read by --engine scripted without --script",
+        ),
+        (("--served-model-name", ""), "--served-model-name '': must be a name"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_loaded(
+    arguments: tuple[str, ...], complaint: str
+) -> None:
+    with pytest.raises(BadSetting, match=complaint):
+        settings(*arguments)

@@ -100,6 +100,15 @@ async def test_a_turn_carries_its_owner_session_and_cache_wish() -> None:
     assert len({first.request_id, second.request_id, third.request_id}) == 3
 
 
+async def test_a_cache_wish_that_is_not_known_is_refused() -> None:
+    """Its sender would compare a cached answer with a cached one."""
+    replica = ScriptedReplica(script)
+    async with without_socket(replica) as client:
+        response = await client.post(MESSAGES, json=BODY, headers={"x-keepwarm-cache": "bypas"})
+    assert response.status_code == 400
+    assert "x-keepwarm-cache: must be 'bypass' or absent, got 'bypas'" in response.text
+
+
 async def test_the_answer_names_its_request() -> None:
     replica = ScriptedReplica(script)
     async with without_socket(replica) as client:

@@ -44,5 +44,6 @@ def context_warning(max_context_tokens: int) -> str | None:
     return (
         f"the context is {max_context_tokens} tokens: too small for Claude Code, whose first request alone "
         f"is 12,000 tokens and more. Use a model with at least {CLAUDE_CODE_LEAST_CONTEXT_TOKENS} "
-        "(--model, --max-model-len); other clients work."
+        "(--model, --max-model-len). Codex, opencode and qwen-code begin with 7,000 to 16,000 tokens; "
+        "curl and the SDKs work."
     )

@@ -14,7 +14,13 @@ from keepwarm import __version__
 from keepwarm.cli.data_dir import keys_file
 from keepwarm.cli.demo import DemoOptions
 from keepwarm.cli.demo_tables import LinePerTurn, print_verdict
-from keepwarm.cli.output import console_beside, print_backend_trouble, start_logging, write_json
+from keepwarm.cli.output import (
+    check_json_target,
+    console_beside,
+    print_backend_trouble,
+    start_logging,
+    write_json,
+)
 from keepwarm.cli.serve_settings import ServeSettings
 from keepwarm.cli.serving import RunningServer, running_server
 from keepwarm.control.keys import FileKeys
@@ -25,6 +31,7 @@ from keepwarm.measure.report import encode_report
 
 def demo(options: DemoOptions) -> bool:
     """Whether the cache told the truth. Raises `SetupError` where the server cannot be started."""
+    check_json_target(options.json)
     start_logging("warning")
     console = console_beside(options.json)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -17,7 +17,7 @@ from keepwarm.chat.template_lint import lint_template
 from keepwarm.chat.tokenizer import load_tokenizer
 from keepwarm.cli.doctor import DoctorOptions
 from keepwarm.cli.embedded_model import find_embedded_model
-from keepwarm.cli.output import console_beside, write_json
+from keepwarm.cli.output import check_json_target, console_beside, write_json
 from keepwarm.core.errors import BadSetting
 from keepwarm.measure.report import Report, encode_report
 
@@ -45,6 +45,7 @@ class _Looked:
 
 def doctor(options: DoctorOptions) -> bool:
     """Whether nothing is wrong. Raises `SetupError` for a template that cannot be tried."""
+    check_json_target(options.json)
     console = console_beside(options.json)
     looked = _choose(options.template)
     report = _examine(looked)

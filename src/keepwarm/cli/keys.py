@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from keepwarm.cli.data_dir import DataDirOption, keys_file, resolve_data_dir
+from keepwarm.cli.data_dir import DataDirOption, find_data_dir, keys_file, resolve_data_dir
 
 command = typer.Typer(
     name="keys", help="Make, list and revoke keys.", add_completion=False, rich_markup_mode=None
@@ -43,7 +43,9 @@ def list_keys(data_dir: DataDirOption = None) -> None:
     from keepwarm.control.keys import FileKeys
 
     table = Table("id", "label", "tenant", "made", "state")
-    for record in FileKeys(keys_file(resolve_data_dir(data_dir))).list():
+    table.columns[0].overflow = "fold"  # never cut: `keys revoke` wants the whole of it
+    table.columns[0].no_wrap = True
+    for record in FileKeys(keys_file(find_data_dir(data_dir))).list():
         state = "valid" if record.revoked_at is None else f"revoked {_date(record.revoked_at)}"
         table.add_row(record.id, record.label, record.tenant, _date(record.created_at), state)
     console_beside(None).print(table)
@@ -57,7 +59,7 @@ def revoke(
     """Revoke a key. A running server refuses it from the next request on."""
     from keepwarm.control.keys import FileKeys
 
-    FileKeys(keys_file(resolve_data_dir(data_dir))).revoke(key_id)
+    FileKeys(keys_file(find_data_dir(data_dir))).revoke(key_id)
     typer.echo(f"key {key_id} is revoked")
 
 

@@ -10,12 +10,27 @@ from pathlib import Path
 
 from rich.console import Console
 
+from keepwarm.core.errors import BadSetting
+
 STDOUT = "-"
 
 
 def console_beside(json_target: str | None) -> Console:
     """A console for people: standard error when the JSON goes to standard output."""
     return Console(stderr=json_target == STDOUT, highlight=False, soft_wrap=True)
+
+
+def check_json_target(target: str | None) -> None:
+    """Raises `BadSetting` for a `--json` that cannot be written: known now, not after minutes of work."""
+    if target is None or target == STDOUT:
+        return
+    path = Path(target).absolute()
+    if path.is_dir():
+        raise BadSetting(f"--json {target}: is a folder")
+    if not path.parent.is_dir():
+        raise BadSetting(f"--json {target}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise BadSetting(f"--json {target}: {path.parent} is not writable for this user")
 
 
 def write_json(document: bytes, target: str) -> None:

@@ -92,6 +92,7 @@ class ServeSettings:
             help="GB (10^9 bytes) of device memory for the cache, instead of --gpu-memory-utilization.",
             show_default="by --gpu-memory-utilization",
             least=0.0,
+            open_below=True,
         ),
     ] = None
     gpu_memory_utilization: Annotated[
@@ -103,6 +104,7 @@ class ServeSettings:
             show_default="0.9 on a GPU, 0.4 on a CPU",
             least=0.0,
             most=1.0,
+            open_below=True,
         ),
     ] = None
     dtype: Annotated[
@@ -214,6 +216,18 @@ class ServeSettings:
             )
         if self.script is not None and self.engine != "scripted":
             raise BadSetting(f"--script {self.script} is for --engine scripted; --engine is {self.engine}")
+        if self.script_step_ms and self.engine != "scripted":
+            raise BadSetting(
+                f"--script-step-ms {self.script_step_ms} is for --engine scripted; --engine is {self.engine}"
+            )
+        if self.model is not None and self.engine == "scripted" and self.script is None:
+            raise BadSetting(
+                f"--model {self.model} is not read by --engine scripted without --script: made-up tokens are "
+                "no model's words"
+            )
+        name = self.served_model_name
+        if name is not None and not (name.strip() and name.isprintable()):
+            raise BadSetting(f"--served-model-name {name!r}: must be a name")
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise BadSetting(
                 f"--max-num-batched-tokens {self.max_num_batched_tokens} is less than --max-num-seqs "

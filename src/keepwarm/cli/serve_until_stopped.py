@@ -15,7 +15,13 @@ from rich.console import Console
 
 from keepwarm.cli.client_environment import claude_code_environment, context_warning
 from keepwarm.cli.data_dir import keys_file, resolve_data_dir
-from keepwarm.cli.output import console_beside, print_backend_line, start_logging, write_json
+from keepwarm.cli.output import (
+    check_json_target,
+    console_beside,
+    print_backend_line,
+    start_logging,
+    write_json,
+)
 from keepwarm.cli.serve_settings import ServeSettings
 from keepwarm.cli.serving import RunningServer, running_server
 from keepwarm.cli.settings_command import refuse_unknown_variables
@@ -29,6 +35,7 @@ _SHORT_SESSION_TOKENS = 4096
 def serve(settings: ServeSettings) -> None:
     """Serve until SIGINT or SIGTERM. Raises `SetupError` before it answers, `ReplicaLost` after."""
     refuse_unknown_variables(ServeSettings, os.environ)
+    check_json_target(settings.json)
     start_logging(settings.log_level)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve_until_stopped(settings))

@@ -40,17 +40,20 @@ def number(
     help: str,
     least: float,
     most: float = math.inf,
+    open_below: bool = False,
     **more: Any,
 ) -> Any:
-    """An option that is a number. A wrong one is a `BadSetting` that names option, value and limit."""
-    limit = f"at least {least}" if most == math.inf else f"between {least} and {most}"
+    """An option that is a number, from `least` (`open_below`: above it) to `most`. A wrong one is a
+    `BadSetting` that names option, value and limit."""
+    limit = _limit_text(least, most, open_below=open_below)
 
     def parse(text: str) -> int | float:
         try:
             value = kind(text)
         except ValueError:
             raise BadSetting(f"{flag} {text}: must be {_KIND_NAMES[kind]}") from None
-        if not least <= value <= most:  # also refuses what is not a number at all (nan)
+        fits = least < value <= most if open_below else least <= value <= most
+        if not fits:  # also refuses what is not a number at all (nan)
             raise BadSetting(f"{flag} {value}: must be {limit}")
         return value
 
@@ -61,6 +64,12 @@ def number(
         metavar="INTEGER" if kind is int else "NUMBER",
         **more,
     )
+
+
+def _limit_text(least: float, most: float, *, open_below: bool) -> str:
+    if open_below:
+        return f"more than {least:g}" if most == math.inf else f"more than {least:g}, at most {most:g}"
+    return f"at least {least}" if most == math.inf else f"between {least} and {most}"
 
 
 _KIND_NAMES: dict[type, str] = {int: "a whole number", float: "a number"}

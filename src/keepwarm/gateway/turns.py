@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from keepwarm.chat.events import Accepted
 from keepwarm.chat.request import ChatRequest
-from keepwarm.core.errors import NotReady
+from keepwarm.core.errors import BadRequest, NotReady
 from keepwarm.core.ids import RequestId
 from keepwarm.core.principal import Principal
 from keepwarm.core.session import SessionKey
@@ -140,8 +140,16 @@ def _request(call: Call, principal: Principal, read: ReadBody) -> ChatRequest:
         tenant=principal.tenant,
         session=_named_session(call),
         agent=_named_agent(call),
-        use_cache=call.headers.get(_CACHE_HEADER, "").lower() != "bypass",
+        use_cache=not _bypasses_cache(call),
     )
+
+
+def _bypasses_cache(call: Call) -> bool:
+    """Raises `BadRequest` for another word: its sender would take a cached answer for one that is not."""
+    word = call.headers.get(_CACHE_HEADER, "").strip().lower()
+    if word not in ("", "bypass"):
+        raise BadRequest(f"{_CACHE_HEADER}: must be 'bypass' or absent, got {word[:40]!r}")
+    return word == "bypass"
 
 
 def _named_session(call: Call) -> str:

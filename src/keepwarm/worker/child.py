@@ -151,6 +151,8 @@ class BackendChild:
         await asyncio.gather(self._log_reader, return_exceptions=True)
 
     def _quoted_log(self) -> str:
+        if not self._log_tail:
+            return "; it has written nothing yet"
         return "; its last log lines:\n" + "\n".join(f"  {line}" for line in self._log_tail)
 
     def _started(self) -> Process:
