@@ -117,9 +117,10 @@ class BareApp:
             number += 1
 
     async def _keep_ticking(self) -> None:
+        number = int(time.monotonic() // self._step_s)
         while True:
-            now = time.monotonic()
-            await asyncio.sleep((now // self._step_s + 1) * self._step_s - now)
+            number += 1
+            await asyncio.sleep(max(0.0, number * self._step_s - time.monotonic()))
             ticked, self._tick = self._tick, asyncio.Event()
             ticked.set()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from keepwarm.chat.lint_finding import CAUSES, Finding
 from keepwarm.cli.reference import commands, options_as_markdown, options_of, replace_generated
 from keepwarm.measure.demo import DemoReport, DemoTurn
 
@@ -120,6 +122,13 @@ def test_every_field_of_the_demos_report_is_documented() -> None:
     for struct in (DemoReport, DemoTurn):
         for field in msgspec.structs.fields(struct):
             assert f"`{field.encode_name}`" in page, field.encode_name
+
+
+def test_every_cause_and_field_of_the_doctors_report_is_documented() -> None:
+    page = (ROOT / "docs" / "reports.md").read_text()
+
+    for name in (*CAUSES, *(field.name for field in fields(Finding))):
+        assert f"`{name}`" in page, name
 
 
 def test_the_embedded_models_version_is_the_same_everywhere() -> None:

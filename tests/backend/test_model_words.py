@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from pathlib import Path
+
+import pytest
 
 from keepwarm.backend.model_words import load_model_words
 from keepwarm.chat.events import TextDelta
 from keepwarm.chat.messages import Chat, Message, Text
 from keepwarm.chat.request import ChatRequest
 from keepwarm.core.ids import RequestId, TenantId
+from tests.chat.lint_templates import DROPS_ALWAYS
 from tests.chat.tiny_tokenizers import CHATML, byte_level_backend, write_folder
 
 TENANT = TenantId("t")
@@ -51,6 +56,28 @@ def test_a_template_that_shows_the_date_can_be_served(tmp_path: Path) -> None:
     words = load_model_words(folder(tmp_path, "{{ strftime_now('%Y') }} " + CHATML))
     one, other = words.open_turn(ask("hello")), words.open_turn(ask("hello"))
     assert one.prompt.tolist() == other.prompt.tolist()
+
+
+def test_a_template_that_costs_is_warned_of_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = folder(tmp_path / "thinker", DROPS_ALWAYS)
+
+    load_model_words(model)
+
+    (warning,) = (record.getMessage() for record in caplog.records if record.levelno == logging.WARNING)
+    assert re.match(
+        r"the chat template of thinker costs about \d+ tokens a turn \(thoughts-dropped-alw", warning
+    )
+    assert warning.endswith(f"See it all: keepwarm doctor --template {model}")
+
+
+def test_a_template_that_only_appends_is_not_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    load_model_words(folder(tmp_path))
+
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_stop_string_is_told_with_its_place(tmp_path: Path) -> None:

@@ -17,7 +17,12 @@ def samples(text: str) -> dict[str, float]:
 async def test_a_rank_s_numbers_are_told_under_their_names() -> None:
     port = in_process_rank()
     await port.start()
-    counts = FrontCounts(num_open=3, outcomes={"max_tokens": 1, "aborted": 2}, malformed={"hermes": 4})
+    counts = FrontCounts(
+        num_open=3,
+        outcomes={"max_tokens": 1, "aborted": 2},
+        malformed={"hermes": 4},
+        memory_bytes={"segments": 7},
+    )
     ear = Ear()
     port.submit(turn("a", num_prompt_tokens=8, max_output_tokens=4), ear)
     await ear.end()
@@ -35,7 +40,9 @@ async def test_a_rank_s_numbers_are_told_under_their_names() -> None:
 
 
 async def test_a_rank_that_has_said_nothing_has_no_numbers_and_is_not_ready() -> None:
-    told = samples(metrics_text(in_process_rank(), FrontCounts(num_open=0, outcomes={}, malformed={})))
+    told = samples(
+        metrics_text(in_process_rank(), FrontCounts(num_open=0, outcomes={}, malformed={}, memory_bytes={}))
+    )
     assert told == {
         "keepwarm_backend_ready": 0,
         "keepwarm_backend_requests_open": 0,

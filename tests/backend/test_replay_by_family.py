@@ -20,6 +20,7 @@ from tests.chat.facsimiles import FACSIMILES
 from tests.chat.families import byte_level
 from tests.chat.parsing.corpora import CORPORA
 from tests.chat.parsing.reading import TOOLS
+from tests.chat.shared import new_tenant
 
 HERMES_CALL = '<tool_call>\n{"name": "Bash", "arguments": {"command": "ls"}}\n</tool_call>'
 CODER_CALL = "<tool_call>\n<function=Bash>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>"
@@ -78,9 +79,9 @@ def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
     ]
 
 
-def open_turn(words: ModelWords, *messages: Message) -> ModelTurnWords:
+def open_turn(words: ModelWords, tenant: TenantId, *messages: Message) -> ModelTurnWords:
     chat = Chat(messages=messages, tools=TOOLS)
-    return words.open_turn(ChatRequest(request_id=RequestId("r"), tenant=TenantId("t"), chat=chat))
+    return words.open_turn(ChatRequest(request_id=RequestId("r"), tenant=tenant, chat=chat))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -89,9 +90,10 @@ def test_the_next_prompt_begins_with_every_token_of_an_answer_that_calls(name: s
     tokenizer = tokenizer_for(name, markup)
     asked = Message(role="user", parts=(Text(text="go"),))
     num_answers = 0
+    words = ModelWords(tokenizer, ChatRenderer(tokenizer), markup)
     for text in ANSWERS[markup.name]:
-        words = ModelWords(tokenizer, ChatRenderer(tokenizer), markup)
-        turn = open_turn(words, asked)
+        tenant = new_tenant()
+        turn = open_turn(words, tenant, asked)
         tokens = ids_of(tokenizer, "</think>" + text if name == "deepseek-v3" else text)
         said = AnswerParts()
         said.add(turn.add(tokens, ()))
@@ -108,7 +110,7 @@ def test_the_next_prompt_begins_with_every_token_of_an_answer_that_calls(name: s
         num_answers += 1
 
         later = open_turn(
-            words, asked, Message(role="assistant", parts=sent), Message(role="user", parts=results)
+            words, tenant, asked, Message(role="assistant", parts=sent), Message(role="user", parts=results)
         )
 
         while tokens[-1] in tokenizer.stop_tokens:

@@ -111,4 +111,4 @@ class BothCaches(RuleBasedStateMachine):
 
 
 TestBothCaches = BothCaches.TestCase
-TestBothCaches.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestBothCaches.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)

@@ -13,10 +13,10 @@ from tokenizers import decoders, models, pre_tokenizers
 from keepwarm.chat.answer import AnswerDecoder
 from keepwarm.chat.messages import Chat, Message, Part, Reasoning, Text, ToolResult, ToolSpec, ToolUse
 from keepwarm.chat.render import ChatRenderer, RenderedPrompt
-from keepwarm.chat.template import ChatTemplate
 from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.ids import TenantId
 from tests.chat.families import CHATML, FAMILIES, byte_level, family, message, tokenizer_of
+from tests.chat.shared import new_tenant, renderer_of, renderer_of_whole, template_of
 
 _ANNA = TenantId("anna")
 _FAMILIES = {name: family(name) for name in FAMILIES}
@@ -41,13 +41,18 @@ def _text(name: str, prompt: RenderedPrompt) -> str:
 
 
 def _answer(
-    renderer: ChatRenderer, name: str, prompt: RenderedPrompt, tokens: list[int], stop: tuple[str, ...] = ()
+    renderer: ChatRenderer,
+    name: str,
+    prompt: RenderedPrompt,
+    tokens: list[int],
+    stop: tuple[str, ...] = (),
+    tenant: TenantId = _ANNA,
 ) -> str:
     """What the front does with a generated answer; the text the client gets."""
     decoder = AnswerDecoder(_FAMILIES[name][1], stop=stop)
     decoder.add(tokens)
     decoder.flush()
-    renderer.remember(_ANNA, prompt, [Text(text=decoder.text)], decoder.replay_tokens())
+    renderer.remember(tenant, prompt, [Text(text=decoder.text)], decoder.replay_tokens())
     return decoder.text
 
 
@@ -66,20 +71,16 @@ def test_a_prompt_is_exactly_the_whole_text_tokenised_as_one(
     name: str, contents: list[str], system: str | None
 ) -> None:
     backend, tokenizer = _FAMILIES[name]
-    template = ChatTemplate(
-        tokenizer.chat_template or "",
-        variables={"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token},
-    )
     roles = ["user", "assistant"] * 3
     messages = [{"role": role, "content": text} for role, text in zip(roles, contents, strict=False)]
     if system is not None and name in ("gemma", "mistral"):  # no system role
         messages[0]["content"] = f"{system}\n\n{messages[0]['content']}"
     elif system is not None:
         messages.insert(0, {"role": "system", "content": system})
-    text = template.render(messages, tools=None, add_generation_prompt=True)
-    renderer = ChatRenderer(tokenizer, conversation_memo_bytes=0)
+    text = template_of(tokenizer).render(messages, tools=None, add_generation_prompt=True)
+    tenant = new_tenant()
     for _ in range(2):  # cold, then from memory
-        prompt = renderer.render(_ANNA, _chat(*contents, system=system))
+        prompt = renderer_of_whole(tokenizer).render(tenant, _chat(*contents, system=system))
         assert prompt.tokens.tolist() == backend.encode(text, add_special_tokens=False).ids
 
 
@@ -111,17 +112,18 @@ def test_the_next_prompt_begins_with_the_last_prompt_and_the_ids_of_its_answer(
     name: str, answers: list[list[int]], ends: bool
 ) -> None:
     _, tokenizer = _FAMILIES[name]
-    renderer = ChatRenderer(tokenizer)
+    renderer, tenant = renderer_of(tokenizer), new_tenant()
     stops = set(tokenizer.stop_tokens)
     contents = ["question 1"]
     for tokens in answers:
         tokens = [token for token in tokens if not tokenizer.is_special(token)]
-        prompt = renderer.render(_ANNA, _chat(*contents, system="be kind"))
-        given_back = _answer(renderer, name, prompt, [*tokens, *([tokenizer.stop_tokens[0]] if ends else [])])
+        prompt = renderer.render(tenant, _chat(*contents, system="be kind"))
+        generated = [*tokens, *([tokenizer.stop_tokens[0]] if ends else [])]
+        given_back = _answer(renderer, name, prompt, generated, tenant=tenant)
         contents += [given_back, "and then?"]
         if not given_back.strip():
             return
-        following = renderer.render(_ANNA, _chat(*contents, system="be kind"))
+        following = renderer.render(tenant, _chat(*contents, system="be kind"))
         assert _starts_with(following, prompt, tokens)
         rest = following.tokens[len(prompt.tokens) + len(tokens) :].tolist()
         assert rest[0] in stops

@@ -17,13 +17,14 @@ from keepwarm.chat.request import KnownBeginning
 from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.errors import UnknownConversation
 from keepwarm.core.hashing import BlockHasher, root_hash
-from keepwarm.core.ids import TenantId
+from keepwarm.core.ids import BlockHash, TenantId, TokenIds
 from tests.chat.families import CHATML, FAMILIES, byte_level, family, message, tokenizer_of
 
 _ANNA = TenantId("anna")
 _BOB = TenantId("bob")
 _FAMILIES = {name: family(name) for name in FAMILIES}
 _RENDERERS = {name: ChatRenderer(_FAMILIES[name][1]) for name in FAMILIES}
+_WHOLE = {name: ChatRenderer(_FAMILIES[name][1], conversation_memo_bytes=0) for name in FAMILIES}
 _READ = ToolSpec(name="read", description="Reads.", parameters={"type": "object"})
 _HASHER = BlockHasher(key=b"k" * 32, block_size=4)
 _ROOT = root_hash(b"k" * 32, _ANNA)
@@ -48,7 +49,7 @@ def _round(rng: random.Random) -> list[Message]:
 
 def _whole(name: str, renderer: ChatRenderer, chat: Chat) -> RenderedPrompt:
     """The same prompt by a renderer that lets nothing grow, with the same answers to replay."""
-    twin = ChatRenderer(_FAMILIES[name][1], conversation_memo_bytes=0)
+    twin = _WHOLE[name]
     twin._replay = renderer._replay
     return twin.render(_ANNA, chat)
 
@@ -163,11 +164,10 @@ def test_neighbouring_questions_become_one_and_take_the_whole() -> None:
 )
 def test_a_template_that_looks_at_the_whole_is_not_trusted_with_a_window(look_back: str) -> None:
     tokenizer = tokenizer_of(byte_level(), look_back + CHATML, eos="<|im_end|>")
-    renderer = ChatRenderer(tokenizer)
+    renderer, twin = ChatRenderer(tokenizer), ChatRenderer(tokenizer, conversation_memo_bytes=0)
     messages = [message("user", "hi")]
     for n in range(12):
         chat = Chat(messages=tuple(messages))
-        twin = ChatRenderer(tokenizer, conversation_memo_bytes=0)
         assert renderer.render(_ANNA, chat).tokens.tolist() == twin.render(_ANNA, chat).tokens.tolist()
         messages += [message("assistant", f"answer {n}"), message("user", f"question {n}")]
 
@@ -177,12 +177,57 @@ def test_a_template_that_numbers_its_messages_is_not_local() -> None:
     assert not ChatRenderer(tokenizer_of(byte_level(), numbered, eos="<|im_end|>")).remembers_conversations
 
 
+def test_the_result_of_a_call_of_long_ago_still_names_its_tool() -> None:
+    names_tools = CHATML.replace("message.role +", "message.role + (message.name or '') +")
+    names_tools += "{% if tools %}{% endif %}{% if false %}{{ tool_calls }}{% endif %}"
+    tokenizer = tokenizer_of(byte_level(), names_tools, eos="<|im_end|>")
+    renderer = ChatRenderer(tokenizer)
+    assert renderer.remembers_conversations
+    call = ToolUse(id="slow", name="qqbuild", arguments={})
+    messages = [message("user", "hi"), Message(role="assistant", parts=(call,)), message("user", "meanwhile")]
+    for n in range(12):
+        renderer.render(_ANNA, Chat(messages=tuple(messages), tools=(_READ,)))
+        messages += [message("assistant", f"{n}"), message("user", "more")]
+    result = ToolResult(tool_use_id="slow", parts=(Text(text="built"),))
+    messages += [message("assistant", "?"), Message(role="user", parts=(result,))]
+
+    chat = Chat(messages=tuple(messages), tools=(_READ,))
+
+    whole = ChatRenderer(tokenizer, conversation_memo_bytes=0).render(_ANNA, chat).tokens
+    assert tokenizer.decode(whole).count("qqbuild") >= 1
+    assert renderer.render(_ANNA, chat).tokens.tolist() == whole.tolist()
+
+
 def test_what_is_known_of_many_conversations_stays_within_its_bytes() -> None:
     renderer = ChatRenderer(_FAMILIES["chatml"][1], conversation_memo_bytes=60_000)
     for n in range(40):
         renderer.render(_ANNA, Chat(messages=(message("user", f"{n}"),)))
-    assert renderer._known.held_bytes <= 60_000
+    assert renderer.memory_bytes()["conversations"] <= 60_000
     assert 2 <= len(renderer._known) < 40
+
+
+class _CountingHasher(BlockHasher):
+    """Notes how many tokens it was given."""
+
+    __slots__ = ("counted",)
+    counted: int
+
+    def extend_joined(self, parent: BlockHash, tokens: TokenIds) -> bytes:
+        object.__setattr__(self, "counted", len(tokens))
+        return BlockHasher.extend_joined(self, parent, tokens)
+
+
+def test_a_count_between_two_turns_does_not_cost_the_names_of_what_is_known() -> None:
+    renderer, hasher = ChatRenderer(_FAMILIES["chatml"][1]), _CountingHasher(key=b"k" * 32, block_size=4)
+    begun = (message("user", "hi " * 400),)
+    renderer.render(_ANNA, Chat(messages=begun)).block_names(hasher, _ROOT)
+    following = Chat(messages=(*begun, message("assistant", "hello"), message("user", "next")))
+    renderer.render(_ANNA, following)  # a count asks for no names
+
+    prompt = renderer.render(_ANNA, following)
+
+    assert prompt.block_names(hasher, _ROOT) == _HASHER.extend_joined(_ROOT, prompt.tokens)
+    assert hasher.counted < len(prompt.tokens) / 4
 
 
 def test_versions_of_one_conversation_share_their_ids() -> None:

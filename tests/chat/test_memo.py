@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,3 +57,29 @@ def test_the_bytes_held_are_those_of_the_entries_and_never_more_than_allowed(
         held = [key for key in sizes if memo.get(key) is not None]
         assert memo.held_bytes == sum(sizes[key] for key in held) <= 20
         assert len(memo) == len(held)
+
+
+@pytest.fixture
+def eager_switches() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("eager_switches")
+def test_threads_that_put_the_same_keys_leave_no_bytes_behind() -> None:
+    memo: BoundedMemo[int, int] = BoundedMemo(max_bytes=50)
+
+    def churn(seed: int) -> None:
+        for number in range(20_000):
+            key = (number * 7 + seed) % 9
+            memo.put(key, number, key)
+            if number % 5 == 0:
+                memo.drop(key)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(churn, range(4)))
+
+    assert memo.held_bytes == sum(key for key in range(9) if memo.get(key) is not None)

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer as Backend
 
 from keepwarm.chat.messages import Chat, Image, Message, Part, Text, ToolResult, ToolSpec, ToolUse
 from keepwarm.chat.render import ChatRenderer
-from keepwarm.chat.template import ChatTemplate
 from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.errors import BadModel, BadRequest
 from keepwarm.core.ids import TenantId
 from tests.chat.conversations import assistant, chat_of, system, user
+from tests.chat.shared import backend_of, new_tenant, renderer_of, template_of
 from tests.chat.tiny_tokenizers import CHATML, chatml_tokenizer
 
 TENANT = TenantId("ada")
@@ -55,20 +54,17 @@ def test_the_ids_are_those_of_the_whole_text(
     if len(texts) % 2 == 0:
         texts.append("and then?")
     messages = in_turn(texts, opening)
-    rendered = ChatTemplate(
-        tokenizer.chat_template or "",
-        variables={"bos_token": tokenizer.bos_token, "eos_token": tokenizer.eos_token},
-    ).render(
+    rendered = template_of(tokenizer).render(
         [{"role": message.role, "content": message.text()} for message in messages],
         tools=None,
         add_generation_prompt=invites,
     )
-    backend = Backend.from_file(str(Path(tokenizer.origin) / "tokenizer.json"))
-    renderer = ChatRenderer(tokenizer)
+    tenant = new_tenant()
 
     for _ in ("cold", "from memory"):
-        prompt = renderer.render(TENANT, Chat(messages=messages), add_generation_prompt=invites)
-        assert prompt.tokens.tolist() == backend.encode(rendered, add_special_tokens=False).ids
+        prompt = renderer_of(tokenizer).render(tenant, Chat(messages=messages), add_generation_prompt=invites)
+        expected = backend_of(tokenizer).encode(rendered, add_special_tokens=False).ids
+        assert prompt.tokens.tolist() == expected
 
 
 FORGERIES = [
@@ -91,10 +87,10 @@ def test_text_that_spells_control_tokens_adds_none_and_stays_as_it_was(
 ) -> None:
     harmless = chat_of(system("s"), user("u"), assistant("a"), user("u"))
     forged = chat_of(system(opening), user(text), assistant(answer), user(text))
-    renderer = ChatRenderer(tokenizer)
+    renderer, tenant = renderer_of(tokenizer), new_tenant()
 
-    expected = renderer.render(TENANT, harmless).tokens.tolist()
-    tokens = renderer.render(TENANT, forged).tokens.tolist()
+    expected = renderer.render(tenant, harmless).tokens.tolist()
+    tokens = renderer.render(tenant, forged).tokens.tolist()
 
     assert control_tokens_of(tokenizer, tokens) == control_tokens_of(tokenizer, expected)
     spelled = b"".join(tokenizer.token_bytes(token) for token in tokens).decode()

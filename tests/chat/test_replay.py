@@ -16,6 +16,7 @@ from keepwarm.chat.replay import RememberedAnswer, ReplayMemo
 from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.ids import TenantId, token_ids
 from tests.chat.conversations import assistant, chat_of, system, user
+from tests.chat.shared import new_tenant, renderer_of
 from tests.chat.tiny_tokenizers import CHATML, chatml_tokenizer, pieces_tokenizer
 
 ADA, BOB = TenantId("ada"), TenantId("bob")
@@ -26,14 +27,14 @@ ASKED = (system("be kind"), user("tell me"))
 
 
 def generate(
-    renderer: ChatRenderer, tokenizer: Tokenizer, chat: Chat, tokens: list[int]
+    renderer: ChatRenderer, tokenizer: Tokenizer, chat: Chat, tokens: list[int], tenant: TenantId = ADA
 ) -> tuple[list[int], str]:
     """A turn in which the model says these tokens: prompt and answer as ids, and the answer's text."""
-    prompt = renderer.render(ADA, chat)
+    prompt = renderer.render(tenant, chat)
     decoder = AnswerDecoder(tokenizer)
     decoder.add(tokens)
     decoder.flush()
-    renderer.remember(ADA, prompt, (Text(text=decoder.text),), decoder.replay_tokens())
+    renderer.remember(tenant, prompt, (Text(text=decoder.text),), decoder.replay_tokens())
     return [*prompt.tokens.tolist(), *tokens], decoder.text
 
 
@@ -51,10 +52,10 @@ def test_any_tokens_at_all_are_replayed_when_their_text_comes_back(
     tokens = drawn.draw(
         st.lists(some, min_size=1, max_size=12).filter(lambda ids: tokenizer.decode(ids).strip())
     )
-    renderer = ChatRenderer(tokenizer)
+    renderer, tenant = renderer_of(tokenizer), new_tenant()
 
-    sequence, text = generate(renderer, tokenizer, chat_of(*ASKED), tokens)
-    following = renderer.render(ADA, chat_of(*ASKED, assistant(text), user("more")))
+    sequence, text = generate(renderer, tokenizer, chat_of(*ASKED), tokens, tenant)
+    following = renderer.render(tenant, chat_of(*ASKED, assistant(text), user("more")))
 
     assert following.tokens[: len(sequence)].tolist() == sequence
     assert following.num_replayed_tokens == len(tokens)
@@ -315,7 +316,7 @@ def test_forgotten_answers_are_read_as_text(chatml: Tokenizer) -> None:
 
 
 def test_memory_of_answers_is_bounded_and_apart_for_each_tenant() -> None:
-    memo = ReplayMemo(max_bytes_per_tenant=10_000)
+    memo = ReplayMemo(max_bytes=100_000, max_bytes_per_tenant=10_000)
     answer = RememberedAnswer(header="", tokens=token_ids(np.arange(100)))
     memo.put(BOB, b"bob's", answer)
 
@@ -327,3 +328,18 @@ def test_memory_of_answers_is_bounded_and_apart_for_each_tenant() -> None:
     assert memo.get(ADA, b"0") is None
     kept = sum(memo.get(ADA, b"%d" % number) is not None for number in range(100))
     assert 5 <= kept <= 10_000 // answer.tokens.nbytes
+
+
+def test_where_the_memory_of_all_answers_is_full_whoever_holds_the_most_gives_way() -> None:
+    memo = ReplayMemo(max_bytes=20_000, max_bytes_per_tenant=15_000)
+    answer = RememberedAnswer(header="", tokens=token_ids(np.arange(100)))
+    memo.put(BOB, b"bob's", answer)
+
+    for number in range(100):
+        for tenant in range(10):
+            memo.put(TenantId(f"tenant {tenant}"), b"%d" % number, answer)
+            assert memo.held_bytes <= 20_000
+
+    assert memo.get(BOB, b"bob's") is answer
+    for tenant in range(10):
+        assert memo.get(TenantId(f"tenant {tenant}"), b"99") is answer

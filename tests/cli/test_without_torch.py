@@ -41,13 +41,20 @@ def test_the_environment_does_refuse(bare: dict[str, str], tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "command",
-    ["", "serve", "demo", "keys", "keys create", "keys list", "keys revoke", "backend"],
+    ["", "serve", "demo", "doctor", "keys", "keys create", "keys list", "keys revoke", "backend"],
 )
 def test_help_works(bare: dict[str, str], command: str) -> None:
     helped = run(*command.split(), "--help", more=bare)
 
     assert helped.returncode == 0, helped.stderr
     assert "Usage: keepwarm" in helped.stdout
+
+
+def test_the_doctor_says_what_it_lacks(bare: dict[str, str]) -> None:
+    refused = run("doctor", more=bare)
+
+    assert refused.returncode == 2
+    assert "this installation has no tokenizers: run `pip install 'keepwarm[engine]'`" in refused.stderr
 
 
 def test_the_version_works(bare: dict[str, str]) -> None:

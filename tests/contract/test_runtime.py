@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from keepwarm.chat.events import Failed
-from keepwarm.chat.request import ReplicaDescription
+from keepwarm.chat.request import CountAnswer, CountRequest, ReplicaDescription
 from keepwarm.chat.wire import encode_ask
 from keepwarm.contract import runtime
-from keepwarm.contract.runtime import BackendApp, CountAnswer, CountRequest, status_of
+from keepwarm.contract.runtime import BackendApp, status_of
 from keepwarm.core.errors import (
     BadRequest,
     BodyTooLarge,

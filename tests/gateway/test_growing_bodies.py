@@ -78,6 +78,21 @@ def test_a_session_of_claude_code_is_read_from_where_it_grew(session: SessionKey
     assert read[-1].known is not None
 
 
+def test_what_is_kept_of_many_sessions_is_bounded_in_bytes() -> None:
+    dialect, body = _DIALECTS["anthropic"], _sample("cc_3_third_request")
+    following = _sample("cc_4_fourth_request")
+    growing = GrowingBodies(DEFAULT_OPTIONS, max_bytes=2 * growing_bodies._BEGINNING_BYTES)
+    for session in ("first", "second", "third"):
+        read = growing.read(dialect, body, _ANNA, SessionKey.of(session, ""))
+        growing.learn(dialect, read, _REPLICA)
+
+    def knows(session: str) -> bool:
+        return growing.read(dialect, following, _ANNA, SessionKey.of(session, "")).known is not None
+
+    assert not knows("first")
+    assert knows("third")
+
+
 def _anthropic(messages: list[Any], **more: Any) -> dict[str, Any]:
     return {"model": "m", "max_tokens": 9, "messages": messages, "system": "be kind", **more}
 

@@ -93,7 +93,7 @@ def session() -> Iterator[requests.Session]:
 
 
 @SCHEMA.parametrize()
-@settings(max_examples=20, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 def test_whatever_is_sent_ends_in_a_documented_answer(
     case: schemathesis.Case[Any], server: Serving, session: requests.Session
 ) -> None:

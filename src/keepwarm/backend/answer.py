@@ -84,21 +84,22 @@ class Answer:
         told: list[ChatEvent] = []
         for event in events:
             if not self.has_ended:
-                told += self._take_one(event)
+                told += self.take_one(event)
         return told
 
     def remember(self) -> None:
         """Keep what its client got; once, at the end or when the client is gone."""
         self._words.remember()
 
-    def _take_one(self, event: RankEvent) -> Sequence[ChatEvent]:
+    def take_one(self, event: RankEvent) -> Sequence[ChatEvent]:
+        """The same for one event, before the end."""
         match event:
+            case rank_messages.Tokens():
+                return self._take_tokens(event)
             case rank_messages.Admitted():
                 self._admitted_s = self._age_s()
                 self._cached_tokens = event.cached_tokens
                 return (Admitted(cached_tokens=event.cached_tokens),)
-            case rank_messages.Tokens():
-                return self._take_tokens(event)
             case rank_messages.Ended():
                 return self._take_end(event)
             case _:

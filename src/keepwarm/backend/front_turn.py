@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from keepwarm.backend.answer import Answer, OutputLimit
 from keepwarm.backend.rank_port import RankEvent, RankPort
 from keepwarm.backend.words import TurnWords
-from keepwarm.chat.events import ChatEvent, Failed
+from keepwarm.chat.events import Failed
 from keepwarm.chat.request import ChatRequest
 from keepwarm.contract.backend import Tell
 from keepwarm.contract.pulled_turn import failure_of
@@ -98,15 +98,15 @@ class FrontTurn:
         if self._is_over or self.answer is None:
             return
         try:
-            self._take(self.answer, (event,))
+            self._take(self.answer, event)
         except Exception as error:
             self.fail(error)
 
-    def _take(self, answer: Answer, events: Sequence[RankEvent]) -> None:
-        told: Sequence[ChatEvent] = answer.take(events)
-        if answer.cut_at is not None:
-            self._ports.rank.cut(self.request_id, answer.cut_at)
+    def _take(self, answer: Answer, event: RankEvent) -> None:
+        told = answer.take_one(event)
         if answer.outcome is not None:
+            if answer.cut_at is not None:
+                self._ports.rank.cut(self.request_id, answer.cut_at)
             answer.remember()  # before anybody can send it back
             self._leave(answer.outcome)
         if told:

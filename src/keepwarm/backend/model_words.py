@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 
 from keepwarm.chat.answer import AnswerDecoder
 from keepwarm.chat.events import Delta, TextDelta
 from keepwarm.chat.forced_form import ForcedForms
+from keepwarm.chat.lint_finding import Finding
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.parsing.answer_markup import AnswerMarkup, markup_of
 from keepwarm.chat.parsing.registry import AUTO
-from keepwarm.chat.render import ChatRenderer, RenderedPrompt
+from keepwarm.chat.render import DEFAULT_CONVERSATION_BYTES, ChatRenderer, RenderedPrompt
 from keepwarm.chat.request import ChatRequest
+from keepwarm.chat.template_lint import lint_template
 from keepwarm.chat.tokenizer import Tokenizer, load_tokenizer
 from keepwarm.core.grammar import Grammar
 from keepwarm.core.hashing import BlockHasher
@@ -27,7 +30,9 @@ _NUM_PROMPT_END_TOKENS = 16
 """Enough to see whether the prompt opened a thought."""
 
 
-def load_model_words(model_path: str, *, tool_format: str = AUTO) -> ModelWords:
+def load_model_words(
+    model_path: str, *, tool_format: str = AUTO, conversation_memory_bytes: int = DEFAULT_CONVERSATION_BYTES
+) -> ModelWords:
     """Templates that show a date show that of this start, as long as we live.
 
     Raises `BadModel`, `BadSetting`.
@@ -39,7 +44,26 @@ def load_model_words(model_path: str, *, tool_format: str = AUTO) -> ModelWords:
         "tool calls are read as %s (by %s), thoughts between %s and %s",
         *(markup.name, chosen_by, markup.reasoning.open, markup.reasoning.close),
     )
-    return ModelWords(tokenizer, ChatRenderer(tokenizer, now=datetime.now()), markup)
+    renderer = ChatRenderer(tokenizer, now=datetime.now(), conversation_memo_bytes=conversation_memory_bytes)
+    logger.info(
+        "conversations that grow are %s (at most %d MB of them are known)",
+        "read from where they grew" if renderer.remembers_conversations else "rendered whole",
+        conversation_memory_bytes // 1_000_000,
+    )
+    _warn_of_template(model_path, lint_template(tokenizer, renderer, tool_format=tool_format))
+    return ModelWords(tokenizer, renderer, markup)
+
+
+def _warn_of_template(model_path: str, findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        if finding.severity == "warning":
+            tokens = finding.tokens_a_turn
+            logger.warning(
+                "the chat template of %s %s (%s): %s See it all: keepwarm doctor --template %s",
+                Path(model_path).name,
+                f"costs about {tokens:,} tokens a turn" if tokens else "has a fault",
+                *(finding.id, finding.what, model_path),
+            )
 
 
 class ModelWords:
@@ -59,11 +83,16 @@ class ModelWords:
     def tool_format(self) -> str:
         return self._markup.name
 
+    def memory_bytes(self) -> Mapping[str, int]:
+        return self._renderer.memory_bytes()
+
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         return len(self._renderer.render(tenant, chat).tokens)
 
     def open_turn(self, request: ChatRequest) -> ModelTurnWords:
-        prompt = self._renderer.render(request.tenant, request.chat, known=request.known)
+        prompt = self._renderer.render(
+            request.tenant, request.chat, known=request.known, reasoning=request.reasoning
+        )
         prompt_end = self._end_of(prompt)
         grammar = self._forms.form(request, prompt_end=prompt_end)
         decoder = self._decoder(request, prompt_end)

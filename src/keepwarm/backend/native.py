@@ -104,7 +104,12 @@ class NativeBackend(TellingBackend):
         return self._rank.unready_reason()
 
     def metrics_text(self) -> str:
-        counts = FrontCounts(num_open=len(self._open), outcomes=self._outcomes, malformed=self._malformed)
+        counts = FrontCounts(
+            num_open=len(self._open),
+            outcomes=self._outcomes,
+            malformed=self._malformed,
+            memory_bytes={} if self._words is None else self._words.memory_bytes(),
+        )
         return metrics_text(self._rank, counts)
 
     async def close(self) -> None:

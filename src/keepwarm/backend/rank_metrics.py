@@ -25,6 +25,8 @@ class FrontCounts:
     """Requests that ended, by stop reason, error code or "aborted"."""
     malformed: Mapping[str, int]
     """Stretches of markup that could not be read, by tool format."""
+    memory_bytes: Mapping[str, int]
+    """Host memory held for conversations, by what it holds."""
 
 
 def metrics_text(rank: RankPort, counts: FrontCounts) -> str:
@@ -55,6 +57,14 @@ def _front_metrics(rank: RankPort, counts: FrontCounts) -> Iterator[Metric]:
         "format",
         counts.malformed,
     )
+    memory = GaugeMetricFamily(
+        "keepwarm_front_memory_bytes",
+        "Host memory held for conversations, by what it holds",
+        labels=["holds"],
+    )
+    for holds, num_bytes in counts.memory_bytes.items():
+        memory.add_metric([holds], num_bytes)
+    yield memory
 
 
 def _rank_metrics(stats: RankStats | None) -> Iterator[Metric]:

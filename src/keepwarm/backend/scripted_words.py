@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -28,6 +28,9 @@ class ByteWords:
     tool_format = "none"
     _forms = ForcedForms(markup_of("", tool_format="hermes"), template="", control_id=lambda _spelling: None)
     """Carried to the rank as with a model; whether made-up tokens keep to them nobody asks."""
+
+    def memory_bytes(self) -> Mapping[str, int]:
+        return {}
 
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         return len(_render(chat))

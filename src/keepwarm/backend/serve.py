@@ -81,7 +81,11 @@ def _load_words(settings: BackendSettings) -> Words:
         return ByteWords()
     from keepwarm.backend.model_words import load_model_words
 
-    return load_model_words(settings.model_path, tool_format=settings.tool_format)
+    return load_model_words(
+        settings.model_path,
+        tool_format=settings.tool_format,
+        conversation_memory_bytes=int(settings.conversation_memory_mb * 1e6),
+    )
 
 
 def _stdin_belongs_to_a_parent() -> bool:

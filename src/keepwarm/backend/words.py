@@ -5,7 +5,7 @@ A seam, so that everything around it runs without a tokenizer's files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from keepwarm.chat.events import Delta
@@ -75,6 +75,9 @@ class Words(Protocol):
     @property
     def tool_format(self) -> str:
         """The name of the markup that calls are read in, for the metrics."""
+
+    def memory_bytes(self) -> Mapping[str, int]:
+        """Host memory held for conversations, by what it holds."""
 
     def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
         """Of the prompt, generation prompt included. Raises `BadRequest`."""

@@ -66,8 +66,6 @@ class CacheCounters:
     """Since start."""
 
     evicted_blocks: int = 0
-    shared_blocks: int = 0
-    """Blocks handed out by a hit."""
     replaced_blocks: int = 0
 
 
@@ -126,7 +124,6 @@ class PrefixCache:
         self._evictable.remove(num_revived)
         self._references[hits] = references + 1
         fresh = self._take(num_fresh, after=_last(hits))
-        self.counters.shared_blocks += num_hits
         return Holding(blocks=np.concatenate([hits, fresh]), num_cached_blocks=num_hits, num_named=num_hits)
 
     def extend(self, holding: Holding, num_blocks: int) -> BlockIds | None:

@@ -93,10 +93,12 @@ class AnswerDecoder:
                 self._reports.append(self._report(token, logprobs[number]))
             num_written = self._num_written
             parsed = self._parse(self._detokenizer.add((token,)))
-            self._drop_reports_of_markup(parsed)
+            if self._reports_logprobs:
+                self._drop_reports_of_markup(parsed)
             step = self._watch(parsed)
-            if not all(isinstance(delta, TextDelta) for delta in step):
-                self._stretch_since = num_written
+            for delta in step:
+                if not isinstance(delta, TextDelta):
+                    self._stretch_since = num_written
             deltas += self._with_reports(step)
             if not self._detokenizer.holds_bytes:
                 self._whole_at.append((self._num_written, len(self._tokens)))
@@ -148,7 +150,7 @@ class AnswerDecoder:
                 watched += [*_text_deltas(self._stops.flush()), delta]
                 continue
             safe, match = self._stops.add(delta.text)
-            watched += _text_deltas(safe)
+            watched += [delta] if safe == delta.text else _text_deltas(safe)
             if match is not None:
                 self.stop_string = match.stop_string
                 break
@@ -179,6 +181,9 @@ class AnswerDecoder:
         if final and self._reports and not self.num_calls:
             deltas.append(TextDelta(text="", logprobs=tuple(self._reports)))
             self._reports = []
+        if len(deltas) < 2:
+            self._note(deltas)
+            return deltas
         sent: list[Delta] = []
         for delta in deltas:
             last = sent[-1] if sent else None

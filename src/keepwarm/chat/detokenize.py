@@ -23,9 +23,11 @@ class Detokenizer:
         """The text that is whole now; bytes of a character that is not yet are held back."""
         tokenizer, shown = self._tokenizer, self._shown
         added = b"".join(
-            tokenizer.token_bytes(token)
-            for token in tokens
-            if token in shown or not tokenizer.is_special(token)
+            [
+                tokenizer.token_bytes(token)
+                for token in tokens
+                if token in shown or not tokenizer.is_special(token)
+            ]
         )
         if self._strips_space and added:
             self._strips_space = False

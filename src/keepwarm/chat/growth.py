@@ -20,7 +20,7 @@ import numpy as np
 from keepwarm.chat.conversation import fold, texts_of
 from keepwarm.chat.growing_array import GrowingArray
 from keepwarm.chat.known_conversations import KnownConversation
-from keepwarm.chat.messages import Chat, Message, Reasoning
+from keepwarm.chat.messages import Chat, Message, Reasoning, ToolResult, ToolUse
 from keepwarm.chat.prompt_writer import Piece, PromptTurn, PromptWriter
 from keepwarm.chat.replay import RememberedAnswer, keys_before
 from keepwarm.core.ids import TokenIds
@@ -86,7 +86,7 @@ class Growth:
             num_replayed_tokens=known.num_replayed_tokens
             + sum(len(answer.tokens) for answer in delta.answers.values()),
             has_reasoning=thinks,
-            named_before=known.naming,
+            named_before=known.last_naming,
         )
         return GrownPrompt(
             turn=turn,
@@ -141,8 +141,8 @@ class _Delta:
 
 
 def grown_turn(turn: PromptTurn, new: Sequence[Message]) -> PromptTurn | None:
-    """The turn with more messages; None where these change the ones before, or end in an answer
-    that has begun."""
+    """The turn with more messages; None where these change the ones before, bring the result of a
+    call that the window may have lost, or end in an answer that has begun."""
     marks = (turn.marks.shield, turn.marks.place)
     if any(mark in text for text in texts_of(Chat(messages=tuple(new))) for mark in marks):
         return None
@@ -150,8 +150,17 @@ def grown_turn(turn: PromptTurn, new: Sequence[Message]) -> PromptTurn | None:
     messages = fold(Chat(messages=(*turn.messages, *new)))
     if messages[:num_before] != turn.messages or not messages or messages[-1].role != "user":
         return None
+    if not _holds_calls_of(messages, new):
+        return None
     before = (*turn.before[:-1], *keys_before(messages[num_before:], turn.before[-1]))
     return replace(turn, messages=messages, before=before)
+
+
+def _holds_calls_of(messages: Sequence[Message], new: Sequence[Message]) -> bool:
+    """A template is told a result's tool by its name, which stands in the call."""
+    made = {part.id for message in messages for part in message.parts if isinstance(part, ToolUse)}
+    answered = {part.tool_use_id for each in new for part in each.parts if isinstance(part, ToolResult)}
+    return answered <= made
 
 
 def cut_window(

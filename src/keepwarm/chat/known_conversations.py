@@ -26,10 +26,12 @@ _Key = tuple[TenantId, bytes]
 
 @dataclass(slots=True)
 class _Naming:
-    """Names of the first full blocks, once somebody asked for them: the array and how many bytes
-    of it, which a thread that grows the conversation beside another must see together."""
+    """Names of the first full blocks, and how many bytes they are, once somebody asked for them.
 
-    named: tuple[GrowingArray[np.uint8], int] | None = None
+    Array and length in one value: another thread may read it just when it is set.
+    """
+
+    names: tuple[GrowingArray[np.uint8], int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,16 +59,22 @@ class KnownConversation:
     def ids(self) -> TokenIds:
         return self.tokens.view(self.num_tokens)
 
+    @property
+    def last_naming(self) -> _Naming:
+        """Of this version, or of the one before it where nobody asked for this one's: a count."""
+        return self.naming if self.naming.names is not None else self.named_before
+
     def block_names(self, hasher: BlockHasher, root: BlockHash, prompt: TokenIds) -> bytes:
         """Names of the full blocks of `prompt`, which begins with these ids."""
-        names, num_bytes = self.named_before.named or (None, 0)
-        known = b"" if names is None else names.view(num_bytes).tobytes()
+        before = self.named_before.names
+        known = b"" if before is None else before[0].view(before[1]).tobytes()
         parent = BlockHash(known[-HASH_BYTES:]) if known else root
-        num_known_tokens = num_bytes // HASH_BYTES * hasher.block_size
+        num_known_tokens = len(known) // HASH_BYTES * hasher.block_size
         new = hasher.extend_joined(parent, prompt[num_known_tokens:])
-        kept = np.frombuffer(new, np.uint8)[: self.num_tokens // hasher.block_size * HASH_BYTES - num_bytes]
-        grown = GrowingArray(kept) if names is None else names.appended(num_bytes, kept)
-        self.naming.named = (grown, num_bytes + len(kept))
+        num_bytes = self.num_tokens // hasher.block_size * HASH_BYTES
+        kept = np.frombuffer(new, np.uint8)[: num_bytes - len(known)]
+        array = GrowingArray(kept) if before is None else before[0].appended(len(known), kept)
+        self.naming.names = (array, num_bytes)
         return known + new
 
 
@@ -106,4 +114,7 @@ class KnownConversations:
 
 
 def _size_beside_arrays(known: KnownConversation) -> int:
-    return len(known.text) * _BYTES_OF_A_CHARACTER + len(known.turn.offered.preamble) + _ENTRY_BYTES
+    """An answer at the ends is no part of the text: its ids, and about as many bytes of its words."""
+    num_characters = len(known.text) + len(known.turn.offered.preamble)
+    answers_bytes = sum(2 * answer.tokens.nbytes for answer in known.answers.values())
+    return num_characters * _BYTES_OF_A_CHARACTER + answers_bytes + _ENTRY_BYTES

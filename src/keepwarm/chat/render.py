@@ -17,32 +17,24 @@ from datetime import datetime
 
 import numpy as np
 
-from keepwarm.chat.answer_place import learn_answer_place, learn_form, learn_thoughts
 from keepwarm.chat.chain import chain_on, chain_root
 from keepwarm.chat.control_text import unused_characters
 from keepwarm.chat.conversation import fold, texts_of
 from keepwarm.chat.growth import Growth
+from keepwarm.chat.invitation import Invitation, Inviter, invitation_after
 from keepwarm.chat.known_conversations import KnownConversation, KnownConversations
-from keepwarm.chat.locality import learn_locality
 from keepwarm.chat.messages import Chat, Part, Reasoning, Text, ToolUse
-from keepwarm.chat.prompt_writer import Locality, Marks, Piece, Program, PromptTurn, PromptWriter
+from keepwarm.chat.programs import Programs
+from keepwarm.chat.prompt_writer import Marks, Program, PromptTurn, PromptWriter
 from keepwarm.chat.replay import RememberedAnswer, ReplayMemo, answer_key, keys_before
 from keepwarm.chat.request import KnownBeginning
-from keepwarm.chat.template import PLAIN_TEMPLATE, ChatTemplate
 from keepwarm.chat.tokenizer import Tokenizer
-from keepwarm.core.errors import BadRequest, UnknownConversation
+from keepwarm.core.errors import UnknownConversation
 from keepwarm.core.hashing import BlockHasher
 from keepwarm.core.ids import BlockHash, TenantId, TokenIds, token_ids
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invitation:
-    """Where in its conversation the answer to a prompt will stand; for `ChatRenderer.remember`."""
-
-    before: bytes
-    header: str
-    prefill: str = ""
-    prefill_tokens: TokenIds
+DEFAULT_CONVERSATION_BYTES = 1_024_000_000
+"""170M tokens of conversations: 100 of 450,000 take 280 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,26 +64,37 @@ class ChatRenderer:
         *,
         now: datetime | None = None,
         segment_memo_bytes: int = 256 << 20,
+        replay_bytes: int = 1 << 30,
         replay_bytes_per_tenant: int = 64 << 20,
-        conversation_memo_bytes: int = 1 << 30,
+        conversation_memo_bytes: int = DEFAULT_CONVERSATION_BYTES,
     ) -> None:
         """`now` is what a template's `strftime_now` shows, for as long as this renderer lives: a
         date that moved on would turn every conversation's prefix. Raises `BadModel`."""
         self._tokenizer = tokenizer
         self._writer = PromptWriter(tokenizer, segment_memo_bytes=segment_memo_bytes)
-        self._replay = ReplayMemo(max_bytes_per_tenant=replay_bytes_per_tenant)
+        self._replay = ReplayMemo(max_bytes=replay_bytes, max_bytes_per_tenant=replay_bytes_per_tenant)
+        self._inviter = Inviter(self._writer, tokenizer)
         self._growth = Growth(self._writer)
         self._known = KnownConversations(max_bytes=conversation_memo_bytes)
-        self._lets_grow = conversation_memo_bytes > 0
-        default = self._learn(tokenizer.chat_template or PLAIN_TEMPLATE, now)
-        self._programs = {"default": default}
-        if "tool_use" in tokenizer.chat_templates:
-            self._programs["tool_use"] = self._learn(tokenizer.chat_templates["tool_use"], now)
+        self._programs = Programs(tokenizer, self._writer, now=now, lets_grow=conversation_memo_bytes > 0)
 
     @property
     def remembers_conversations(self) -> bool:
         """Whether there are conversations of which the beginning may be left out."""
-        return any(program.locality.kinds for program in self._programs.values())
+        return bool(self.program.locality.kinds)
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Held now, by what it holds."""
+        return {
+            "conversations": self._known.held_bytes,
+            "segments": self._writer.segments.held_bytes,
+            "answers": self._replay.held_bytes,
+        }
+
+    @property
+    def program(self) -> Program:
+        """What was learnt of the template that writes conversations with tools."""
+        return self._programs.choose(with_tools=True)
 
     def render(
         self,
@@ -99,28 +102,36 @@ class ChatRenderer:
         chat: Chat,
         *,
         known: KnownBeginning | None = None,
+        reasoning: bool | None = None,
         add_generation_prompt: bool = True,
     ) -> RenderedPrompt:
         """The prompt that asks for the next answer; when the last message is the assistant's, the
-        prompt that asks to continue it. `known` stands before the chat's messages.
+        prompt that asks to continue it. `known` stands before the chat's messages;
+        `reasoning` is for templates that let one say whether to think, None is their own default.
 
         Raises `BadRequest` with what the template has against the conversation, and
         `UnknownConversation` where it takes the whole of it.
         """
         chains = chain_on(chain_root(chat.tools) if known is None else known.chain, chat.messages)
-        prompt = self._grown(tenant, chat, chains) if add_generation_prompt else None
+        program = self._programs.choose(with_tools=bool(chat.tools), reasoning=reasoning)
+        prompt = self._grown(tenant, chat, chains, program) if add_generation_prompt else None
         if prompt is not None:
             return prompt
         if known is not None:
             raise UnknownConversation("the beginning of this conversation is not known any more")
-        return self._whole(tenant, chat, chains[-1], add_generation_prompt)
+        turn = self._open(tenant, chat, program, invites=add_generation_prompt)
+        return self._whole(turn, chains[-1])
 
-    def _grown(self, tenant: TenantId, chat: Chat, chains: Sequence[bytes]) -> RenderedPrompt | None:
+    def _grown(
+        self, tenant: TenantId, chat: Chat, chains: Sequence[bytes], program: Program
+    ) -> RenderedPrompt | None:
         """From the longest beginning that is known; None where none helps."""
         for index in range(len(chains) - 1, -1, -1):
             known = self._known.get(tenant, chains[index])
             if known is None:
                 continue
+            if known.turn.program is not program:
+                return None
             grown = self._growth.grow(known, chat.messages[index:], self._recall)
             if grown is None:
                 return None
@@ -128,13 +139,12 @@ class ChatRenderer:
             return RenderedPrompt(
                 tokens=grown.tokens,
                 num_replayed_tokens=grown.known.num_replayed_tokens,
-                invitation=_invitation(grown.turn) if grown.turn.program.place.closes else None,
+                invitation=invitation_after(grown.turn),
                 known=grown.known,
             )
         return None
 
-    def _whole(self, tenant: TenantId, chat: Chat, chain: bytes, invites: bool) -> RenderedPrompt:
-        turn = self._open(tenant, chat, invites)
+    def _whole(self, turn: PromptTurn, chain: bytes) -> RenderedPrompt:
         answers = dict(self._recall(turn, 0))
         pieces, failed = self._writer.pieces(turn, self._writer.text(turn, answers), answers)
         if failed:  # the template hid some: those as plain text
@@ -143,13 +153,18 @@ class ChatRenderer:
         if failed:
             answers = {}
             pieces, _ = self._writer.pieces(turn, self._writer.text(turn, answers), answers)
-        prompt = self._tokenise(turn, pieces, answers)
+        tokens, invitation = self._inviter.tokenise(turn, pieces, answers)
+        prompt = RenderedPrompt(
+            tokens=tokens,
+            num_replayed_tokens=sum(len(answer.tokens) for answer in answers.values()),
+            invitation=invitation,
+        )
         if not turn.program.locality.kinds:
             return prompt
         known = self._growth.first(turn, answers, prompt.tokens)
         if known is None:
             return prompt
-        self._known.put(tenant, chain, known, grew_from=None)
+        self._known.put(turn.tenant, chain, known, grew_from=None)
         return replace(prompt, known=known)
 
     def remember(
@@ -173,23 +188,7 @@ class ChatRenderer:
         )
         self._replay.put(tenant, key, answer)
 
-    def _learn(self, source: str, now: datetime | None) -> Program:
-        tokenizer = self._tokenizer
-        variables = {
-            "bos_token": tokenizer.bos_token,
-            "eos_token": tokenizer.eos_token,
-            "opening": tokenizer.bos_token if tokenizer.adds_bos else "",
-        }
-        template = ChatTemplate(source, variables=variables, now=now)
-        form = learn_form(template)
-        place = learn_answer_place(template, form, tokenizer.control, tokenizer.stop_tokens)
-        thoughts = learn_thoughts(template, form)
-        program = Program(template=template, form=form, place=place, thoughts=thoughts, locality=Locality())
-        return (
-            replace(program, locality=learn_locality(self._writer, program)) if self._lets_grow else program
-        )
-
-    def _open(self, tenant: TenantId, chat: Chat, invites: bool) -> PromptTurn:
+    def _open(self, tenant: TenantId, chat: Chat, program: Program, *, invites: bool) -> PromptTurn:
         messages = fold(chat)
         shield, place = unused_characters(texts_of(chat), 2)
         marks = Marks(shield=shield, place=place)
@@ -199,8 +198,6 @@ class ChatRenderer:
             and last.role == "assistant"
             and not any(isinstance(part, ToolUse) for part in last.parts)
         )
-        use_tools = bool(chat.tools) and "tool_use" in self._programs
-        program = self._programs["tool_use" if use_tools else "default"]
         return PromptTurn(
             tenant=tenant,
             messages=messages,
@@ -234,79 +231,3 @@ class ChatRenderer:
         from there, and the client puts what comes at the end of what it has."""
         said = self._tokenizer.decode(answer.tokens)
         return said[len(said.rstrip()) :] == text[len(text.rstrip()) :]
-
-    def _tokenise(
-        self, turn: PromptTurn, pieces: list[Piece], answers: Mapping[int, RememberedAnswer]
-    ) -> RenderedPrompt:
-        last = len(turn.messages) - 1
-        tail = pieces[-1]
-        assert isinstance(tail, str)
-        if turn.continues and last not in answers:
-            head, prefill = _cut_at_prefill(tail, turn.marks)
-            tokens = self._writer.encode(turn, [*pieces[:-1], head + prefill])
-            invitation = self._invite_to_continue(turn, [*pieces[:-1], head], tokens)
-        else:
-            tokens = self._writer.encode(turn, pieces)
-            invitation = self._invite(turn, tail, answers.get(last))
-        replayed = sum(len(answer.tokens) for answer in answers.values())
-        return RenderedPrompt(tokens=tokens, num_replayed_tokens=replayed, invitation=invitation)
-
-    def _invite(self, turn: PromptTurn, tail: str, begun: RememberedAnswer | None) -> Invitation | None:
-        place = turn.program.place
-        if begun is not None and turn.continues:
-            return Invitation(
-                before=turn.before[-2],
-                header=begun.header,
-                prefill=turn.messages[-1].text(),
-                prefill_tokens=begun.tokens,
-            )
-        if not (place.closes and turn.invites and tail.endswith(place.invitation)):
-            return None
-        return _invitation(turn)
-
-    def _invite_to_continue(self, turn: PromptTurn, head: list[Piece], tokens: TokenIds) -> Invitation | None:
-        """Only where the begun answer's ids can be told from the prompt's before it.
-
-        The answer's first token may reach into the header (a space before its first word); then
-        the header that is remembered ends before that token.
-        """
-        *earlier, tail = head
-        assert isinstance(tail, str)
-        start = turn.program.place.start(tail, 0, len(tail))
-        before = self._writer.encode(turn, head)
-        num_shared = _num_equal(before, tokens)
-        prefill = turn.messages[-1].text()
-        if start is not None and num_shared < len(before):
-            reached = self._tokenizer.decode_bytes(tokens[num_shared:]).decode("utf-8", "replace")
-            tail = tail.removesuffix(reached.removesuffix(prefill))
-            before = self._writer.encode(turn, [*earlier, tail])
-        if start is None or start > len(tail) or _num_equal(before, tokens) < len(before):
-            return None
-        return Invitation(
-            before=turn.before[-2],
-            header=tail[start:],
-            prefill=prefill,
-            prefill_tokens=tokens[len(before) :],
-        )
-
-
-def _invitation(turn: PromptTurn) -> Invitation:
-    """To answer the whole turn."""
-    place = turn.program.place
-    return Invitation(before=turn.before[-1], header=place.invitation, prefill_tokens=token_ids([]))
-
-
-def _num_equal(one: TokenIds, other: TokenIds) -> int:
-    """How many ids both begin with."""
-    length = min(len(one), len(other))
-    different = np.flatnonzero(one[:length] != other[:length])
-    return int(different[0]) if len(different) else length
-
-
-def _cut_at_prefill(text: str, marks: Marks) -> tuple[str, str]:
-    """What stands before the begun answer, and the answer; what follows it is left out."""
-    head, start, rest = text.partition(marks.prefill_start)
-    prefill, end, _ = rest.partition(marks.prefill_end)
-    if not start or not end:
-        raise BadRequest("this model's chat template cannot continue an assistant message")
-    return head, prefill

@@ -36,10 +36,12 @@ class RememberedAnswer:
 
 
 class ReplayMemo:
-    """Each tenant has its own bounded memory, so that none can push out another's."""
+    """Each tenant has a bounded memory of its own, and all together have one too. Where that is
+    full, whoever holds the most gives way, so that none can push out another's fair share."""
 
-    def __init__(self, *, max_bytes_per_tenant: int) -> None:
-        self._max_bytes = max_bytes_per_tenant
+    def __init__(self, *, max_bytes: int, max_bytes_per_tenant: int) -> None:
+        self._max_bytes = max_bytes
+        self._max_bytes_per_tenant = max_bytes_per_tenant
         self._tenants: BoundedMemo[TenantId, BoundedMemo[bytes, RememberedAnswer]] = BoundedMemo(
             max_bytes=_MAX_TENANTS
         )
@@ -51,9 +53,18 @@ class ReplayMemo:
     def put(self, tenant: TenantId, key: bytes, answer: RememberedAnswer) -> None:
         memo = self._tenants.get(tenant)
         if memo is None:
-            memo = BoundedMemo(max_bytes=self._max_bytes)
+            memo = BoundedMemo(max_bytes=self._max_bytes_per_tenant)
             self._tenants.put(tenant, memo, 1)
-        memo.put(key, answer, answer.tokens.nbytes + _ENTRY_BYTES)
+        memo.put(key, answer, answer.tokens.nbytes + len(answer.header) + _ENTRY_BYTES)
+        self._make_room()
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(memo.held_bytes for memo in self._tenants.values())
+
+    def _make_room(self) -> None:
+        while self.held_bytes > self._max_bytes:
+            max(self._tenants.values(), key=lambda memo: memo.held_bytes).drop_oldest()
 
 
 def keys_before(messages: Sequence[Message], first: bytes = b"") -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The one internal request, gateway to backend, whatever dialect it came in."""
+"""What a gateway asks of a backend, whatever dialect it came in."""
 
 from __future__ import annotations
 
@@ -61,6 +61,19 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         return SessionKey.of(self.session, self.agent)
 
 
+class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tokens would this prompt be?"""
+
+    tenant: TenantId
+    chat: Chat
+
+
+class CountAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """So many, generation prompt included."""
+
+    tokens: int
+
+
 class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What a ready backend serves."""
 
@@ -68,4 +81,3 @@ class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int
     """Tokens of prompt and output together."""
     cache_tokens: int
-    accepts_images: bool = False

@@ -10,7 +10,7 @@ Source: "Chat templates" in the Transformers documentation.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -47,7 +47,7 @@ _FAULTS_OF_A_TEMPLATE = (
 class ChatTemplate:
     """One compiled template."""
 
-    def __init__(self, source: str, *, variables: Mapping[str, str], now: datetime | None = None) -> None:
+    def __init__(self, source: str, *, variables: Mapping[str, object], now: datetime | None = None) -> None:
         """`variables` are what the template may name besides the conversation: `bos_token`, …
         Without `now` the template sees no `strftime_now`. Raises `BadModel`."""
         environment = _environment(now)
@@ -62,6 +62,10 @@ class ChatTemplate:
     def mentions_tools(self) -> bool:
         """Whether it does anything with tools."""
         return "tools" in self._variables
+
+    def takes(self, names: Iterable[str]) -> bool:
+        """Whether it looks at any variable of these names."""
+        return not self._variables.isdisjoint(names)
 
     def render(
         self,

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import AddedToken
 
+from keepwarm.chat.borrowed_tokenizer import with_template
 from keepwarm.chat.control_text import ControlToken, ControlTokens
 from keepwarm.chat.gguf_tokenizer import read_gguf_tokenizer
 from keepwarm.chat.hf_tokenizer import read_hf_tokenizer
@@ -26,13 +27,18 @@ _ANCHOR = "\U0010fffe\ufdd0\U0010fffe"
 _BRACKETS = frozenset("<>[]{}|｜")
 
 
-def load_tokenizer(model_path: str) -> Tokenizer:
-    """From a GGUF file's metadata or a Hugging Face folder. Raises `BadModel`."""
-    path = Path(model_path)
+def load_tokenizer(model_path: str, *, template: str | None = None) -> Tokenizer:
+    """From a GGUF file's metadata or a Hugging Face folder, with its own template unless another one
+    is given. Raises `BadModel`."""
+    parts = _read_parts(Path(model_path))
+    return Tokenizer(parts if template is None else with_template(parts, template))
+
+
+def _read_parts(path: Path) -> TokenizerParts:
     if path.is_dir():
-        return Tokenizer(read_hf_tokenizer(path))
+        return read_hf_tokenizer(path)
     if path.is_file():
-        return Tokenizer(read_gguf_tokenizer(path))
+        return read_gguf_tokenizer(path)
     raise BadModel(f"{path}: no such file or folder")
 
 

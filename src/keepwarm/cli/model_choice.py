@@ -38,7 +38,7 @@ def choose_model(settings: ServeSettings) -> ChosenModel:
         chosen = ChosenModel(path=path, name=settings.served_model_name or path.stem)
     if not chosen.path.exists():
         raise BadModel(f"--model {settings.model}: no such file or folder")
-    if not _is_installed("tokenizers" if settings.script else "torch"):
+    if not is_installed("tokenizers" if settings.script else "torch"):
         raise BadSetting("this installation has no engine: run `pip install 'keepwarm[engine]'`")
     if settings.script is None:  # a script has no positions to run out of
         _check(chosen.path, settings.max_model_len)
@@ -53,7 +53,8 @@ def _check(path: Path, max_model_len: int | None) -> None:
         )
 
 
-def _is_installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
+    """Whether it could be imported; it is not."""
     try:
         return find_spec(package) is not None  # found, not imported
     except ModuleNotFoundError:

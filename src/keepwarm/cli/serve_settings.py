@@ -124,6 +124,17 @@ class ServeSettings:
             "--prefix-cache/--no-prefix-cache", help="Keep what was read for later turns, or read each anew."
         ),
     ] = True
+    conversation_memory_mb: Annotated[
+        float,
+        number(
+            float,
+            "--conversation-memory-mb",
+            help="MB (10^6 bytes) of host memory for conversations that need not be gone through again when "
+            "they grow, some 6 bytes a token; the least recently used fall out first. 0: each turn is "
+            "rendered whole.",
+            least=0.0,
+        ),
+    ] = _BACKEND_DEFAULTS["conversation_memory_mb"]
     tool_format: Annotated[
         str,
         option(

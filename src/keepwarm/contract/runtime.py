@@ -1,7 +1,7 @@
 """Serves one `Backend` over HTTP: the routes, the stream, and its life from setup to exit.
 
     POST /channel  one gateway's turns, for as long as it lives: `chat.wire` messages in both directions
-    POST /count    msgpack {tenant, chat} → msgpack {tokens}
+    POST /count    msgpack `CountRequest` → msgpack `CountAnswer`
     GET  /ready    msgpack `ReplicaDescription`, or 503 with why not
     GET  /metrics  Prometheus text
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from keepwarm.chat.messages import Chat
+from keepwarm.chat.request import CountAnswer, CountRequest
 from keepwarm.chat.wire import MEDIA_TYPE
 from keepwarm.contract.backend import Backend
 from keepwarm.contract.channel import Channel
@@ -31,7 +31,6 @@ from keepwarm.core.errors import (
     Overloaded,
     to_wire,
 )
-from keepwarm.core.ids import TenantId
 
 logger = logging.getLogger(__name__)
 
@@ -44,19 +43,6 @@ _MAX_BODY_BYTES = 256 << 20
 """The gateway's own limit is far lower; this one bounds memory if something else calls."""
 _MSGPACK = "application/msgpack"
 _PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
-
-
-class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `POST /count`."""
-
-    tenant: TenantId
-    chat: Chat
-
-
-class CountAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of the prompt, generation prompt included."""
-
-    tokens: int
 
 
 class ClientGone(Exception):

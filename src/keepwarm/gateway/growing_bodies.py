@@ -33,7 +33,9 @@ _READ_AGAIN = 3
 """Messages at the end of a body that its successor may spell differently."""
 _MIN_KNOWN_BYTES = 16_384
 """Less is read in no time."""
-_MAX_SESSIONS = 4096
+_MAX_BYTES = 64 << 20
+"""Of all sessions together; the least recently used goes first."""
+_BEGINNING_BYTES = 1500  # names, digests and objects of one, besides the tools it found
 _BEGINNINGS_A_SESSION = 4
 _OPENING_BYTES = 2048
 _CHECKED_FIRST_BYTES = 64
@@ -83,9 +85,9 @@ class ReadBody:
 class GrowingBodies:
     """One gateway's. Single-threaded: the event loop's."""
 
-    def __init__(self, options: DialectOptions) -> None:
+    def __init__(self, options: DialectOptions, *, max_bytes: int = _MAX_BYTES) -> None:
         self._options = options
-        self._sessions: BoundedMemo[_Key, tuple[_Beginning, ...]] = BoundedMemo(max_bytes=_MAX_SESSIONS)
+        self._sessions: BoundedMemo[_Key, tuple[_Beginning, ...]] = BoundedMemo(max_bytes=max_bytes)
 
     def read(self, dialect: Dialect, body: bytes, tenant: TenantId, session: SessionKey) -> ReadBody:
         """Raises `BadRequest`, as the dialect does for the whole body."""
@@ -110,7 +112,8 @@ class GrowingBodies:
         if beginning is None:
             return
         others = tuple(each for each in self._sessions.get(read.key) or () if each is not read.base)
-        self._sessions.put(read.key, (beginning, *others)[:_BEGINNINGS_A_SESSION], 1)
+        beginnings = (beginning, *others)[:_BEGINNINGS_A_SESSION]
+        self._sessions.put(read.key, beginnings, sum(map(_size_bytes, beginnings)))
 
     def _read_rest(self, dialect: Dialect, body: bytes, base: _Beginning, rest: int) -> Turn | None:
         """What comes after the beginning; None where that alone does not say all."""
@@ -188,6 +191,12 @@ class GrowingBodies:
             return dialect.parse_turn(body, self._options)
         except BadRequest:
             return None
+
+
+def _size_bytes(beginning: _Beginning) -> int:
+    """Its tools are counted in every beginning, though those of a session may share them."""
+    tools = sum(len(tool.description) + len(str(tool.parameters)) for tool in beginning.found_tools)
+    return _BEGINNING_BYTES + 2 * tools
 
 
 def _rest(body: bytes, base: _Beginning) -> int | None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from keepwarm.chat.messages import Chat
-from keepwarm.chat.request import ChatRequest, ReplicaDescription
+from keepwarm.chat.request import ChatRequest, CountAnswer, CountRequest, ReplicaDescription
 from keepwarm.chat.wire import MEDIA_TYPE
 from keepwarm.core.errors import (
     BadRequest,
@@ -29,23 +29,9 @@ from keepwarm.gateway.http_connection import HttpConnection, connect, request_by
 
 T = TypeVar("T")
 
-
-class CountRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `POST /count`."""
-
-    tenant: TenantId
-    chat: Chat
-
-
-class CountReply(msgspec.Struct, frozen=True, kw_only=True):
-    """Its answer."""
-
-    tokens: int
-
-
 _RECHECK_S = 1.0
 _encoder = msgspec.msgpack.Encoder()
-_count_decoder = msgspec.msgpack.Decoder(CountReply)
+_count_decoder = msgspec.msgpack.Decoder(CountAnswer)
 _description_decoder = msgspec.msgpack.Decoder(ReplicaDescription)
 _error_decoder = msgspec.msgpack.Decoder(ErrorOnWire)
 

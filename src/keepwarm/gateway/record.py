@@ -33,8 +33,6 @@ class RequestRecord:
     output_tokens: int | None = None
     admitted_at: float | None = None
     first_token_at: float | None = None
-    is_known: bool = False
-    """The replica keeps this conversation."""
     num_known_messages: int = 0
     """So many were not sent to the replica again."""
     outcome: str = "ok"
@@ -47,7 +45,6 @@ class RequestRecord:
                 pass  # nearly always
             case Accepted():
                 self.prompt_tokens = event.prompt_tokens
-                self.is_known = event.is_known
             case Admitted():
                 self.cached_tokens = event.cached_tokens
                 self.admitted_at = now

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from keepwarm.chat.events import Accepted
 from keepwarm.chat.request import ChatRequest
 from keepwarm.core.errors import NotReady
 from keepwarm.core.ids import RequestId
@@ -16,12 +17,13 @@ from keepwarm.core.session import SessionKey
 from keepwarm.dialects.dialect import AnswerHead, Dialect, DialectOptions
 from keepwarm.dialects.errors import UnknownModel
 from keepwarm.dialects.models import count_body
+from keepwarm.dialects.turn import Turn
 from keepwarm.gateway.accounts import Accounts
 from keepwarm.gateway.asked_in_whole import AskedInWhole
 from keepwarm.gateway.call import Call
 from keepwarm.gateway.exchange import Exchange
 from keepwarm.gateway.growing_bodies import GrowingBodies, ReadBody
-from keepwarm.gateway.ports import ReplicaDirectory
+from keepwarm.gateway.ports import Answer, ReplicaDirectory
 from keepwarm.gateway.settings import GatewaySettings
 
 _LOG = logging.getLogger("keepwarm.gateway")
@@ -50,6 +52,17 @@ class Turns:
 
     async def answer(self, call: Call, principal: Principal, dialect: Dialect) -> None:
         """Answer one turn, streamed or whole."""
+        turn, answer = await self._ask(call, principal, dialect)
+        head = AnswerHead(request_id=call.record.request_id, model=turn.model, created_at=int(time.time()))
+        with self._open(Exchange(call, answer, self._settings)) as exchange:
+            if turn.stream:
+                await exchange.stream(dialect.open_stream(head, turn))
+            else:
+                collected = await exchange.collect()
+                await call.reply(200, dialect.whole_answer(head, turn, collected))
+
+    async def _ask(self, call: Call, principal: Principal, dialect: Dialect) -> tuple[Turn, Answer]:
+        """Read the body and ask a replica. The body is let go once the replica has taken the turn."""
         session = SessionKey.of(_named_session(call), _named_agent(call))
         read = self._bodies.read(dialect, await call.body(), principal.tenant, session)
         turn = read.turn
@@ -57,27 +70,22 @@ class Turns:
         self._accounts.count_normalised(turn.normalised)
         call.record.stream = turn.stream
         self._check_open(call, turn.model)
-        request = _request(call, principal, read)
-        call.record.session = request.session_key
-        replica = self._replicas.choose(request.session_key)
+        call.record.session = _request(call, principal, read).session_key
+        replica = self._replicas.choose(call.record.session)
         if read.base is not None and read.base.replica is not replica:
             read = self._bodies.read_whole(dialect, read)
-            request = _request(call, principal, read)
+        request = _request(call, principal, read)
         call.record.num_known_messages = 0 if request.known is None else request.known.num_messages
-        answer = AskedInWhole(
-            replica, request, lambda: _request(call, principal, self._bodies.read_whole(dialect, read))
-        )
-        head = AnswerHead(request_id=call.record.request_id, model=turn.model, created_at=int(time.time()))
-        with self._open(Exchange(call, answer, self._settings)) as exchange:
-            try:
-                if turn.stream:
-                    await exchange.stream(dialect.open_stream(head, turn))
-                else:
-                    collected = await exchange.collect()
-                    await call.reply(200, dialect.whole_answer(head, turn, collected))
-            finally:
-                if call.record.is_known:
-                    self._bodies.learn(dialect, read, replica)
+
+        def in_whole() -> ChatRequest:
+            call.record.num_known_messages = 0
+            return _request(call, principal, self._bodies.read_whole(dialect, read))
+
+        def taken(accepted: Accepted) -> None:
+            if accepted.is_known:
+                self._bodies.learn(dialect, read, replica)
+
+        return turn, AskedInWhole(replica, request, in_whole=in_whole, taken=taken)
 
     async def count(self, call: Call, principal: Principal, dialect: Dialect) -> None:
         """Say how many tokens a prompt would be."""

@@ -62,11 +62,6 @@ class BackendChild:
     def pid(self) -> int:
         return self._started().pid
 
-    @property
-    def log_tail(self) -> tuple[str, ...]:
-        """The last lines it wrote."""
-        return tuple(self._log_tail)
-
     async def start(self) -> None:
         """Spawn it, in a process group of its own. Raises `SetupError`."""
         try:

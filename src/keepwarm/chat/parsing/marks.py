@@ -14,6 +14,7 @@ class Marks:
         self._pattern = re.compile("|".join(map(re.escape, self.spellings)) or "(?!)")
         self._beginnings = frozenset(mark[:n] for mark in self.spellings for n in range(1, len(mark)))
         self._longest_beginning = max(map(len, self._beginnings), default=0)
+        self._firsts = frozenset(beginning[0] for beginning in self._beginnings)
 
     def split(self, text: str, *, is_last: bool) -> tuple[int, str]:
         """How many characters are certainly before the first mark, and that mark, "" where none is
@@ -32,6 +33,8 @@ class Marks:
         return not text or text in self._beginnings
 
     def _start_of_held(self, text: str) -> int:
+        if self._firsts.isdisjoint(text):
+            return len(text)  # nearly always
         for start in range(max(0, len(text) - self._longest_beginning), len(text)):
             if text[start:] in self._beginnings:
                 return start

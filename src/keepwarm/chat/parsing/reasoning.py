@@ -136,7 +136,8 @@ class ReasoningParser:
 
     def _pass_on(self, text: str) -> None:
         deltas = self._inner.feed(text)
-        self._has_called |= any(isinstance(delta, ToolCallStart) for delta in deltas)
+        for delta in deltas:
+            self._has_called |= isinstance(delta, ToolCallStart)
         self._deltas += deltas
 
     def _take(self) -> list[Delta]:
