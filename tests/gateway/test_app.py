@@ -303,8 +303,8 @@ async def test_a_mistake_of_ours_after_the_answer_takes_nothing_from_the_client(
 ) -> None:
     answer_well = Turns.answer
 
-    async def broken(turns: Turns, *asked: Any) -> None:
-        await answer_well(turns, *asked)
+    async def broken(turns: Turns, *asked: Any, **how: Any) -> None:
+        await answer_well(turns, *asked, **how)
         raise ZeroDivisionError
 
     monkeypatch.setattr(Turns, "answer", broken)
