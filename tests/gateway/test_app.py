@@ -11,10 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
-from keepwarm.chat.events import Accepted, ChatEvent
+from keepwarm.chat.events import ChatEvent
 from keepwarm.chat.request import ChatRequest
 from keepwarm.core.errors import InvariantBroken, NotReady
-from keepwarm.gateway.growing_bodies import GrowingBodies
+from keepwarm.gateway.turns import Turns
 from tests.dialects.answers import said
 from tests.gateway.doors import KEY, LIMIT_S, OTHER_KEY, on_loopback, without_socket
 from tests.gateway.scripted_replica import ScriptedReplica
@@ -310,14 +310,16 @@ async def test_our_own_mistakes_are_logged_and_not_told(caplog: pytest.LogCaptur
 async def test_a_mistake_of_ours_after_the_answer_takes_nothing_from_the_client(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*_: object) -> None:
+    answer_well = Turns.answer
+
+    async def broken(turns: Turns, *asked: Any, **how: Any) -> None:
+        await answer_well(turns, *asked, **how)
         raise ZeroDivisionError
 
-    monkeypatch.setattr(GrowingBodies, "learn", broken)
-    known = [Accepted(prompt_tokens=3, is_known=True), *said("yes")[1:]]
-    async with on_loopback(ScriptedReplica(lambda _: known)) as door, door.client() as client:
+    monkeypatch.setattr(Turns, "answer", broken)
+    async with on_loopback(ScriptedReplica(script)) as door, door.client() as client:
         for stream in (False, True, False):  # over one connection
-            answer = await client.post("/v1/messages", json=BODY | {"stream": stream})
+            answer = await client.post(MESSAGES, json=BODY | {"stream": stream})
             assert answer.status_code == 200
     assert "ZeroDivisionError" in caplog.text
     assert "RuntimeError" not in caplog.text

@@ -122,6 +122,14 @@ def test_a_tool_that_came_after_it_was_referred_to_is_told() -> None:
     assert read.known is None
 
 
+def test_a_tool_that_never_comes_is_no_reason_to_read_all_again() -> None:
+    tools = ("tools", [{**_deferred("another"), "name": "other"}])
+    bodies = [_body([*_told(1), *_MORE * times], tools) for times in range(4)]
+    assert all(_read_after(bodies[:at], bodies[at]).known is not None for at in (1, 2, 3))
+    arrived = _body([*_told(1), *_MORE * 4], ("tools", [_deferred("new")]))
+    assert _read_after(bodies, arrived).known is None
+
+
 def test_a_tool_that_only_the_rewound_end_told_is_not_callable() -> None:
     tools = ("tools", [_deferred("as it was")])
     rewound = [*_TALK[:8], *_OTHER]

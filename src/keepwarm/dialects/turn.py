@@ -38,6 +38,8 @@ class Turn:
     """So many of the chat's messages stand outside the body's list of messages."""
     deferred_tools: tuple[ToolSpec, ...] = ()
     """Those that a message may refer to by name: what it says depends on them."""
+    unknown_references: frozenset[str] = frozenset()
+    """Names that messages refer to and that none of them has."""
     may_be_shortened: bool = True
     """Reading the end of the list by itself says as much as reading it all."""
     answer_form: object = None

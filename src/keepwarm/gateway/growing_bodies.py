@@ -61,6 +61,8 @@ class _Beginning:
     known: KnownBeginning
     found_tools: tuple[ToolSpec, ...]
     """Told within it, as they were told."""
+    unknown_references: frozenset[str]
+    """Names it may refer to that no tool had."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,7 @@ class GrowingBodies:
                 chain=chain_on(chain, messages[:num_messages])[-1], num_messages=num_before + num_messages
             ),
             found_tools=found_tools if base is None else _united(base.found_tools, found_tools),
+            unknown_references=turn.unknown_references.union(base.unknown_references if base else ()),
         )
 
     def _kept(
@@ -215,8 +218,11 @@ def _is_last_list(body: bytes, field: str, first: int) -> bool:
 
 def _tells_alike(turn: Turn, base: _Beginning) -> bool:
     """Whether this body means the same by the names of tools that the beginning refers to."""
-    deferred = {tool.name: tool for tool in turn.deferred_tools} if base.found_tools else {}
-    return all(deferred.get(tool.name) == tool for tool in base.found_tools)
+    if not base.found_tools and not base.unknown_references:
+        return True
+    deferred = {tool.name: tool for tool in turn.deferred_tools}
+    told_alike = all(deferred.get(tool.name) == tool for tool in base.found_tools)
+    return told_alike and base.unknown_references.isdisjoint(deferred)
 
 
 def _united(one: Sequence[ToolSpec], other: Sequence[ToolSpec]) -> tuple[ToolSpec, ...]:

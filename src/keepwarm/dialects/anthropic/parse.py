@@ -61,7 +61,7 @@ def parse_turn(body: bytes, options: DialectOptions = DEFAULT_OPTIONS) -> Turn:
         normalised=("attribution",) * read.system.num_attributions,
         num_lead_messages=int(read.system.message is not None),
         deferred_tools=read.tools.deferred,
-        may_be_shortened=not read.tools.has_told_unknown,  # by another body it might be known
+        unknown_references=frozenset(read.tools.unknown),
     )
 
 

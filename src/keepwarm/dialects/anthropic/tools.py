@@ -55,8 +55,8 @@ class ToolsOfBody:
         waiting = [tool for tool in served if tool.defer_loading and not searched_there]
         self._deferred = {tool.name: tool.spec() for tool in waiting}
         self._found: dict[str, ToolSpec] = {}
-        self.has_told_unknown = False
-        """A result referred to a tool that is none of the deferred ones."""
+        self.unknown: set[str] = set()
+        """Names that results referred to and that no deferred tool has."""
         self.offered = tuple(tool.spec() for tool in served if tool.name not in self._deferred)
         self.unserved = [f"tool:{kind}" for kind in foreign]
 
@@ -74,7 +74,7 @@ class ToolsOfBody:
         """What stands for a reference to a tool: a line of its own, as results may hold several."""
         spec = self._deferred.get(name)
         if spec is None:
-            self.has_told_unknown = True
+            self.unknown.add(name)
             return f"Tool: {name or 'unknown'}\n"
         self._found[name] = spec
         return msgspec.json.encode(spec).decode() + "\n"
