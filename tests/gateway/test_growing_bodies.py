@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepwarm.chat.chain import chain_on, chain_root
 from keepwarm.chat.events import Accepted, Admitted, ChatEvent, Failed, Finished, TextDelta, Timings, Usage
-from keepwarm.chat.messages import Message, ToolSpec
+from keepwarm.chat.messages import Message
 from keepwarm.chat.request import ChatRequest
 from keepwarm.core.errors import UnknownConversation, to_wire
 from keepwarm.core.ids import TenantId
@@ -80,19 +78,13 @@ def test_a_session_of_claude_code_is_read_from_where_it_grew(session: SessionKey
     assert read[-1].known is not None
 
 
-def test_what_is_kept_of_many_sessions_is_bounded_in_bytes_whatever_tools_they_found() -> None:
+def test_what_is_kept_of_many_sessions_is_bounded_in_bytes() -> None:
     dialect, body = _DIALECTS["anthropic"], _sample("cc_3_third_request")
     following = _sample("cc_4_fourth_request")
-    growing = GrowingBodies(DEFAULT_OPTIONS, max_bytes=100_000)
-    found = (ToolSpec(name="found", description="x" * 20_000, parameters={}),)
-
-    def learn(session: str) -> None:
-        read = growing.read(dialect, body, _ANNA, SessionKey.of(session, ""))
-        chat = msgspec.structs.replace(read.turn.chat, found_tools=found)
-        growing.learn(dialect, replace(read, turn=replace(read.turn, chat=chat)), _REPLICA)
-
+    growing = GrowingBodies(DEFAULT_OPTIONS, max_bytes=2 * growing_bodies._BEGINNING_BYTES)
     for session in ("first", "second", "third"):
-        learn(session)
+        read = growing.read(dialect, body, _ANNA, SessionKey.of(session, ""))
+        growing.learn(dialect, read, _REPLICA)
 
     def knows(session: str) -> bool:
         return growing.read(dialect, following, _ANNA, SessionKey.of(session, "")).known is not None
