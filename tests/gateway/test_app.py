@@ -323,3 +323,20 @@ async def test_a_mistake_of_ours_after_the_answer_takes_nothing_from_the_client(
             assert answer.status_code == 200
     assert "ZeroDivisionError" in caplog.text
     assert "RuntimeError" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("asked", "served"),
+    [
+        ("/v1/v1/messages", "/v1/messages"),
+        ("/messages", "/v1/messages"),
+        ("/v1/v1/chat/completions", "/v1/chat/completions"),
+        ("/chat/completions", "/v1/chat/completions"),
+        ("/responses", "/v1/responses"),
+    ],
+)
+async def test_a_base_url_with_too_much_or_too_little_of_v1_is_told_apart(asked: str, served: str) -> None:
+    async with without_socket(ScriptedReplica(script)) as client:
+        response = await client.post(asked, json=BODY)
+    assert response.status_code == 404
+    assert f"POST {asked} is not served; {served} is: check /v1 in the client's base URL" in response.text

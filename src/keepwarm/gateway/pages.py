@@ -105,6 +105,14 @@ class UnknownRoutes:
         allowed = self._methods_of.get(call.path)
         if allowed is not None:
             raise NotFound(f"{call.method} {call.path} is not served; {allowed} {call.path} is")
+        for meant in (
+            f"/v1{call.path}",
+            call.path.removeprefix("/v1"),
+        ):  # a base URL without /v1, or with it twice
+            if meant in self._methods_of:
+                raise NotFound(
+                    f"{call.method} {call.path} is not served; {meant} is: check /v1 in the client's base URL"
+                )
         raise NotFound(f"{call.method} {call.path[:100]} is not served here")
 
 

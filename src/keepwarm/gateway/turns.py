@@ -82,8 +82,12 @@ class Turns:
             return _request(call, principal, self._bodies.read_whole(dialect, read))
 
         def taken(accepted: Accepted) -> None:
-            if accepted.is_known:
+            if not accepted.is_known:
+                return
+            try:
                 self._bodies.learn(dialect, read, replica)
+            except Exception:  # a side gain: the next turn is read whole, and this one goes on
+                _LOG.exception("a conversation could not be remembered")
 
         return turn, AskedInWhole(replica, request, in_whole=in_whole, taken=taken)
 

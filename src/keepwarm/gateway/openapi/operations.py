@@ -58,7 +58,7 @@ PARAMETERS: dict[str, Schema] = {
         "name": "x-keepwarm-cache",
         "in": "header",
         "schema": STRING,
-        "description": "`bypass`: answer without the cache, and leave nothing in it.",
+        "description": "`bypass`: answer without the cache, leave nothing in it; other words are refused.",
     },
     "model": {"name": "name", "in": "path", "required": True, "schema": STRING, "example": "default"},
     "limit": {
