@@ -78,21 +78,6 @@ def test_a_session_of_claude_code_is_read_from_where_it_grew(session: SessionKey
     assert read[-1].known is not None
 
 
-def test_what_is_kept_of_many_sessions_is_bounded_in_bytes() -> None:
-    dialect, body = _DIALECTS["anthropic"], _sample("cc_3_third_request")
-    following = _sample("cc_4_fourth_request")
-    growing = GrowingBodies(DEFAULT_OPTIONS, max_bytes=2 * growing_bodies._BEGINNING_BYTES)
-    for session in ("first", "second", "third"):
-        read = growing.read(dialect, body, _ANNA, SessionKey.of(session, ""))
-        growing.learn(dialect, read, _REPLICA)
-
-    def knows(session: str) -> bool:
-        return growing.read(dialect, following, _ANNA, SessionKey.of(session, "")).known is not None
-
-    assert not knows("first")
-    assert knows("third")
-
-
 def _anthropic(messages: list[Any], **more: Any) -> dict[str, Any]:
     return {"model": "m", "max_tokens": 9, "messages": messages, "system": "be kind", **more}
 
@@ -166,6 +151,37 @@ def test_a_growing_conversation_is_the_same_read_in_part(
     ]
     read = _read_in_turn(_DIALECTS[name], bodies)
     assert read[-1].known is not None
+
+
+def test_what_is_kept_of_many_sessions_is_bounded_in_bytes_whatever_tools_they_found() -> None:
+    dialect, growing = _DIALECTS["anthropic"], GrowingBodies(DEFAULT_OPTIONS, max_bytes=100_000)
+    turns = [json.dumps(_with_a_found_tool(num, "x" * 20_000)).encode() for num in (5, 6)]
+
+    def is_known(body: bytes, session: str) -> bool:
+        read = growing.read(dialect, body, _ANNA, SessionKey.of(session, ""))
+        growing.learn(dialect, read, _REPLICA)
+        return read.known is not None
+
+    for session in ("first", "second", "third"):
+        assert not is_known(turns[0], session)
+
+    assert is_known(turns[1], "third")
+    assert not is_known(turns[1], "first")
+
+
+def _with_a_found_tool(num_rounds: int, description: str) -> dict[str, Any]:
+    """A deferred tool that the first result refers to."""
+    rng = random.Random(1)
+    body = _as_anthropic(_rounds(rng, num_rounds), rng)
+    start, *others = body["messages"]
+    call = {"role": "assistant", "content": [{"type": "tool_use", "id": "s", "name": "ls", "input": {}}]}
+    found: dict[str, Any] = {"type": "tool_result", "tool_use_id": "s"}
+    found["content"] = [{"type": "tool_reference", "tool_name": "found"}]
+    deferred = {"name": "found", "description": description, "input_schema": {}, "defer_loading": True}
+    return body | {
+        "messages": [start, call, {"role": "user", "content": [found]}, *others],
+        "tools": [*body["tools"], deferred],
+    }
 
 
 def _grown(change: dict[str, Any], tenant: TenantId = _ANNA) -> ReadBody:
