@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import math
 import socket
@@ -102,6 +103,7 @@ async def _until_all_speak(streams: Sequence[SseStream], step_s: float) -> None:
 async def _window(
     plan: Plan, streams: Sequence[SseStream], processes: Mapping[str, psutil.Process]
 ) -> Window:
+    gc.freeze()  # a collection here would be counted as the server's delay
     counts = [len(stream.came_at) for stream in streams]
     cpu_s = {name: _cpu_s(process) for name, process in processes.items()}
     await asyncio.sleep(plan.window_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -77,6 +78,7 @@ def _load_and_serve(link: BlockingLink) -> int:
 
 def serve(engine: RankEngine, ready: Ready, link: BlockingLink, *, heartbeat_s: float = HEARTBEAT_S) -> int:
     """Run until the front says `Shutdown` (0), goes away (`LinkClosed`) or the engine fails (1)."""
+    gc.freeze()  # what was loaded lives as long as we do: no collection need look at it again
     link.send(ready)
     try:
         _run(engine, link, heartbeat_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shlex
 import signal
@@ -55,6 +56,7 @@ async def _serve_until_stopped(settings: ServeSettings) -> None:
             announce(console, server, new_key)
             if settings.json is not None:
                 write_json(ready_document(server, new_key), settings.json)
+            gc.freeze()  # what was loaded lives as long as we do: no collection need look at it again
             signals.loaded(cut_short=partial(setattr, server.http, "force_exit", True))
             await _until_stopped(signals.stop, server)
             console.print("stopping: running answers may end; once more ends them now", style="dim")
