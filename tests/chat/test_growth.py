@@ -230,6 +230,17 @@ def test_a_count_between_two_turns_does_not_cost_the_names_of_what_is_known() ->
     assert hasher.counted < len(prompt.tokens) / 4
 
 
+def test_a_version_that_is_asked_for_again_counts_with_its_ids() -> None:
+    renderer = ChatRenderer(_FAMILIES["chatml"][1])
+    asked = (message("user", "x" * 20_000),)
+    later = (*asked, message("assistant", "yes"), message("user", "more"))
+    for messages in (asked, later):
+        renderer.render(_ANNA, Chat(messages=messages))
+    shared = renderer.memory_bytes()["conversations"]
+    renderer.render(_ANNA, Chat(messages=asked))
+    assert renderer.memory_bytes()["conversations"] > shared + 20_000
+
+
 def test_versions_of_one_conversation_share_their_ids() -> None:
     renderer = ChatRenderer(_FAMILIES["chatml"][1])
     messages = [message("user", "hi")]

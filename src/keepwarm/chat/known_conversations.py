@@ -88,8 +88,13 @@ class KnownConversations:
         )
 
     def get(self, tenant: TenantId, name: bytes) -> KnownConversation | None:
+        """Whoever is asked for counts in full from now on, though a newer version may share its arrays:
+        it may outlive that one."""
         entry = self._memo.get((tenant, name))
-        return None if entry is None else entry[0]
+        if entry is None:
+            return None
+        self._memo.put((tenant, name), entry, _size(entry[0]))
+        return entry[0]
 
     def put(
         self, tenant: TenantId, name: bytes, known: KnownConversation, *, grew_from: bytes | None
@@ -102,8 +107,7 @@ class KnownConversations:
             self._memo.put(older, (before, None), _size_beside_arrays(before))
             if oldest is not None:
                 self._memo.drop(oldest)
-        num_bytes = _size_beside_arrays(known) + known.tokens.num_bytes * 5 // 4  # names: a fourth of the ids
-        self._memo.put((tenant, name), (known, older), num_bytes)
+        self._memo.put((tenant, name), (known, older), _size(known))
 
     @property
     def held_bytes(self) -> int:
@@ -111,6 +115,10 @@ class KnownConversations:
 
     def __len__(self) -> int:
         return len(self._memo)
+
+
+def _size(known: KnownConversation) -> int:
+    return _size_beside_arrays(known) + known.tokens.num_bytes * 5 // 4  # names: a fourth of the ids
 
 
 def _size_beside_arrays(known: KnownConversation) -> int:
