@@ -49,3 +49,10 @@ def test_ids_are_whole_however_narrow_the_terminal(tmp_path: Path) -> None:
     listed = run("keys", "list", "--data-dir", str(tmp_path), more={"COLUMNS": "60"})
 
     assert record.id in listed.stdout
+
+
+@pytest.mark.parametrize("label", ["", " ", "a\nb"])
+def test_a_label_that_shows_nothing_is_refused(tmp_path: Path, label: str) -> None:
+    refused = run("keys", "create", "--label", label, "--data-dir", str(tmp_path))
+    assert refused.returncode == 2
+    assert f"--label {label!r}: must say whose key it is" in refused.stderr

@@ -54,5 +54,7 @@ def read_script(path: str) -> Script:
     """Raises `BadSetting` naming the file, the field and the value."""
     try:
         return msgspec.toml.decode(Path(path).read_bytes(), type=Script)
-    except (OSError, msgspec.DecodeError) as error:
+    except OSError as error:
+        raise BadSetting(f"--script {path}: {error.strerror or error}") from error
+    except msgspec.DecodeError as error:
         raise BadSetting(f"--script {path}: {error}") from error

@@ -26,8 +26,9 @@ def create(
     data_dir: DataDirOption = None,
 ) -> None:
     """Make a key and print it: the one time it can be seen. A running server takes it at once."""
-    from keepwarm.control.keys import FileKeys, tenant_id
+    from keepwarm.control.keys import FileKeys, check_label, tenant_id
 
+    check_label(label)
     owner = tenant_id(tenant)
     secret, record = FileKeys(keys_file(resolve_data_dir(data_dir))).create(label, tenant=owner)
     typer.echo(f"key {record.id} ({label}) of tenant {owner}, shown only now:", err=True)

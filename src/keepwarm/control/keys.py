@@ -66,6 +66,12 @@ def tenant_id(name: str) -> TenantId:
     return TenantId(name)
 
 
+def check_label(label: str) -> None:
+    """Raises `BadSetting` for a label that would show as nothing in a list."""
+    if not label.strip() or not label.isprintable():
+        raise BadSetting(f"--label {label!r}: must say whose key it is, in characters that can be seen")
+
+
 class FileKeys:
     """The keys in one file, which need not exist yet. Any number of processes may hold it."""
 
