@@ -53,6 +53,7 @@ class ControlTokens:
         self._beginnings = {spelling[:n] for spelling in tokens for n in range(1, len(spelling))}
         self._endings = {spelling[-n:] for spelling in tokens for n in range(1, len(spelling))}
         self._longest = max(map(len, tokens), default=0)
+        self._strips_right = {token.token_id for token in tokens.values() if token.strips_right}
         self._first_characters = {spelling[0] for spelling in tokens}
         self._last_characters = {spelling[-1] for spelling in tokens}
 
@@ -106,7 +107,7 @@ class ControlTokens:
         *_, last = self.cut(text[-2 * self._longest :]) if text else ("",)
         if not isinstance(last, int):
             return False
-        return not any(token.strips_right for token in self._tokens.values() if token.token_id == last)
+        return last not in self._strips_right
 
     def cut_inside(self, text: str) -> list[str]:
         """The text in pieces none of which spells a control token."""

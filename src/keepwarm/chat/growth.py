@@ -89,7 +89,6 @@ class Growth:
             named_before=known.last_naming,
         )
         return GrownPrompt(
-            turn=turn,
             tokens=np.concatenate([grown.ids, invitation]),
             known=self._trimmed(grown),
         )
@@ -124,9 +123,8 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrownPrompt:
-    """A grown conversation's prompt. `turn` is its window, the new messages included."""
+    """A grown conversation's prompt."""
 
-    turn: PromptTurn
     tokens: TokenIds
     known: KnownConversation
 

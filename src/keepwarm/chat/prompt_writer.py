@@ -156,7 +156,7 @@ class PromptWriter:
         """Whether the ids of `before` are the same, whichever of the other texts follows it."""
         control = self._tokenizer.control
         first = {control.first(text) for text in after}
-        return control.ends_closed(before) or (len(first) == 1 and None not in first)
+        return (len(first) == 1 and None not in first) or control.ends_closed(before)
 
     def _message_writer(self, program: Program, marks: Marks, places: Mapping[int, Place]) -> MessageWriter:
         control = self._tokenizer.control

@@ -137,7 +137,7 @@ class ChatRenderer:
             return RenderedPrompt(
                 tokens=grown.tokens,
                 num_replayed_tokens=grown.known.num_replayed_tokens,
-                invitation=invitation_after(grown.turn),
+                invitation=invitation_after(grown.known.turn),
                 known=grown.known,
             )
         return None

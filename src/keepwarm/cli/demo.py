@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from keepwarm.cli.output import ReportOption
 from keepwarm.cli.settings_command import number, option, run_with
 
 command = typer.Typer(name="demo", add_completion=False, rich_markup_mode=None)
@@ -37,15 +38,7 @@ class DemoOptions:
         Literal["torch", "scripted"],
         option("--engine", help="scripted: made-up tokens, for tests.", env=False, hidden=True),
     ] = "torch"
-    json: Annotated[
-        str | None,
-        option(
-            "--json",
-            help="Write the report (docs/reports.md) there; - is standard output.",
-            env=False,
-            show_default="no file",
-        ),
-    ] = None
+    json: ReportOption = None
 
 
 def _demo(options: DemoOptions) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from keepwarm.cli.model_choice import is_installed
+from keepwarm.cli.output import ReportOption
 from keepwarm.cli.settings_command import option, run_with
 from keepwarm.core.errors import BadSetting
 
@@ -30,15 +31,7 @@ class DoctorOptions:
             show_default="the embedded model",
         ),
     ] = None
-    json: Annotated[
-        str | None,
-        option(
-            "--json",
-            help="Write the report (docs/reports.md) there; - is standard output.",
-            env=False,
-            show_default="no file",
-        ),
-    ] = None
+    json: ReportOption = None
 
 
 def _doctor(options: DoctorOptions) -> None:

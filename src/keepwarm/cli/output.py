@@ -7,12 +7,24 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Annotated
 
 from rich.console import Console
 
+from keepwarm.cli.settings_command import option
 from keepwarm.core.errors import BadSetting
 
 STDOUT = "-"
+
+ReportOption = Annotated[
+    str | None,
+    option(
+        "--json",
+        help="Write the report (docs/reports.md) there; - is standard output.",
+        env=False,
+        show_default="no file",
+    ),
+]
 
 
 def console_beside(json_target: str | None) -> Console:

@@ -70,11 +70,12 @@ class Turns:
         self._accounts.count_normalised(turn.normalised)
         call.record.stream = turn.stream
         self._check_open(call, turn.model)
-        call.record.session = _request(call, principal, read).session_key
-        replica = self._replicas.choose(call.record.session)
+        request = _request(call, principal, read)
+        call.record.session = request.session_key
+        replica = self._replicas.choose(request.session_key)
         if read.base is not None and read.base.replica is not replica:
             read = self._bodies.read_whole(dialect, read)
-        request = _request(call, principal, read)
+            request = _request(call, principal, read)
         call.record.num_known_messages = 0 if request.known is None else request.known.num_messages
 
         def in_whole() -> ChatRequest:
