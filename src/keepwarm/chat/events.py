@@ -26,6 +26,10 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, tag="admitted"):
     """The turn got its memory and is being read; this much of the prompt was cached."""
 
     cached_tokens: int
+    host_tokens: int = 0
+    """Of those, copied up from host memory."""
+    disk_tokens: int = 0
+    """Of those in host memory, brought there from disk."""
 
 
 class LogprobOf(msgspec.Struct, frozen=True, kw_only=True):

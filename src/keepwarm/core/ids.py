@@ -19,6 +19,9 @@ BlockId = NewType("BlockId", int)
 BlockIds = npt.NDArray[np.int64]
 """Block ids in order, shape (num_blocks,); 64 bits, with which numpy and torch index without a cast."""
 
+HostSlots = npt.NDArray[np.int64]
+"""Places in the host memory's arena, one block each, shape (num_blocks,)."""
+
 BlockHash = NewType("BlockHash", bytes)
 """A prefix's name: the keyed chain hash up to and including one full block, `HASH_BYTES` long."""
 

@@ -22,6 +22,8 @@ class Init(msgspec.Struct, frozen=True, kw_only=True, tag="init"):
     hash_key: bytes
     settings: bytes
     """The backend's settings as JSON: `core` does not know their type."""
+    rank: int = 0
+    """Which of the replica's ranks this is, from 0."""
 
 
 class Submit(msgspec.Struct, frozen=True, kw_only=True, tag="submit"):
@@ -87,6 +89,11 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, tag="admitted"):
 
     request_id: RequestId
     cached_tokens: int
+    """Of the prompt, not read again, whatever tier they were in."""
+    host_tokens: int = 0
+    """Of those, copied up from host memory."""
+    disk_tokens: int = 0
+    """Of those in host memory, brought there from disk."""
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True, tag="tokens"):
@@ -108,6 +115,19 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     error: ErrorOnWire | None = None
 
 
+class CacheEvent(msgspec.Struct, frozen=True, kw_only=True, tag="cache"):
+    """What became of named blocks. All that are told, in order, give what a tier holds."""
+
+    kind: Literal["stored", "evicted"]
+    tier: Literal["l0", "l1", "disk"]
+    names: bytes
+    """End to end. Stored: in order, each the child of the one before. Evicted: in any order."""
+    parent: bytes = b""
+    """Of the first stored one; a root where it begins a prefix."""
+    reason: str = ""
+    """Stored: "computed", "promoted", "demoted", "loaded". Evicted: "room", "cleared", "dropped"."""
+
+
 class RankStats(msgspec.Struct, frozen=True, kw_only=True):
     """Counters since start (num_*_total) and gauges now; blocks are L0 blocks."""
 
@@ -126,6 +146,20 @@ class RankStats(msgspec.Struct, frozen=True, kw_only=True):
     blocks_empty: int
     constrained_turns_total: int = 0
     """Turns with a grammar that were queued."""
+    host_tokens_total: int = 0
+    """Of the cached tokens, those copied up from host memory."""
+    disk_tokens_total: int = 0
+    promoted_blocks_total: int = 0
+    demoted_blocks_total: int = 0
+    promoted_bytes_total: int = 0
+    demoted_bytes_total: int = 0
+    promote_s_total: float = 0.0
+    demote_s_total: float = 0.0
+    skipped_promotions_total: int = 0
+    """Turns for which reading again was predicted to be cheaper than copying."""
+    copies_in_flight: int = 0
+    host_tier: str = ""
+    """"on", or why it is off; "" where there is none."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
@@ -133,6 +167,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, tag="report"):
 
     events: tuple[Admitted | Tokens | Ended, ...]
     stats: RankStats
+    cache: tuple[CacheEvent, ...] = ()
 
 
 FromRank = Ready | StartFailed | Report

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NewType, Protocol
 
 from keepwarm.core.grammar import Grammar
-from keepwarm.core.ids import BlockId, BlockIds, RequestId, Slot, TokenIds
+from keepwarm.core.host_tier import HostArena
+from keepwarm.core.ids import BlockId, BlockIds, HostSlots, RequestId, Slot, TokenIds
 from keepwarm.core.layout import CacheLayout
 from keepwarm.core.sampling import Sampling, TokenLogprobs
 
@@ -60,15 +61,53 @@ class SequenceWork:
     sample: bool
 
 
+CopyId = NewType("CopyId", int)
+"""Copies count up from 1, over all plans of one executor."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockCopies:
+    """Whole blocks between device and host memory: `blocks[i]` and `slots[i]` hold the same one.
+
+    "demote" copies down: the blocks stay as they are until its result is collected, unless it comes
+    `before_works`; then this plan's works may overwrite them, and the executor reads them first.
+    "promote" copies up: no work names the blocks before its result is collected.
+    """
+
+    copy_id: CopyId
+    direction: Literal["promote", "demote"]
+    blocks: BlockIds
+    slots: HostSlots
+    before_works: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyResult:
+    """One `BlockCopies` has ended; its blocks and slots may be used."""
+
+    copy_id: CopyId
+    is_sound: bool
+    """False: a checksum did not match, and what was copied up must not be read."""
+    num_bytes: int
+    copy_s: float
+    """Seconds from the copy's own start to its end, waiting for others not counted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPlan:
-    """One step, applied in the order ended, starts, changes, works. An empty plan is legal."""
+    """One step, applied in the order ended, copies, starts, changes, works. An empty plan is legal.
+
+    Copies run beside the works of this and later plans. Where there are no works and `awaits_copy`,
+    `collect` waits until some copy has ended.
+    """
 
     step_id: StepId
     ended: Sequence[Slot] = ()
     starts: Sequence[SequenceStart] = ()
     changes: Sequence[BlockChange] = ()
     works: Sequence[SequenceWork] = ()
+    copies: Sequence[BlockCopies] = ()
+    awaits_copy: bool = False
 
     @property
     def num_tokens(self) -> int:
@@ -97,6 +136,10 @@ class StepResult:
 
     step_id: StepId
     outputs: Sequence[SequenceOutput] = field(default_factory=tuple)
+    copies: Sequence[CopyResult] = ()
+    """Those that ended since the last result, of this plan or earlier ones."""
+    compute_s: float = 0.0
+    """Seconds that the works took on the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +163,13 @@ class Executor(Protocol):
     @property
     def limits(self) -> ExecutorLimits:
         """Fixed after construction."""
+
+    def attach_arena(self, arena: HostArena) -> None:
+        """Blocks are copied to and from this memory from now on; without it no plan has copies.
+
+        Registers it with the device where that makes copies faster. Raises `BadSetting` with the
+        limit that stands in the way.
+        """
 
     def prepare(self, grammar: Grammar) -> bool:
         """Whether a sequence with this grammar may start; if not, it soon may: ask again.
