@@ -252,15 +252,23 @@ def test_a_budget_beyond_the_machine_is_lowered_and_the_log_says_so(tmp_path: Pa
         assert cache.ready.budget in cache.log.read_text()
 
 
-def test_a_limit_on_file_sizes_lowers_the_budget(tmp_path: Path) -> None:
-    command = ("bash", "-c", f"ulimit -f 1024; exec {' '.join(COMMAND)}")
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("ulimit -f 1024", "lowered to 0.001 GB, because a file's size"),
+        ("ulimit -v 4000000", "because a process's address space is limited to 4.1 GB (ulimit -v)"),
+    ],
+)
+def test_a_limit_of_the_process_lowers_the_budget(tmp_path: Path, limit: str, said: str) -> None:
+    command = ("bash", "-c", f"{limit}; exec {' '.join(COMMAND)}")
     socket_path = str(tmp_path / "host.sock")
     log = tmp_path / "log"
-    settings = msgspec.json.encode({"socket_path": socket_path, "host_cache_gb": 1, "pinned": False})
+    settings = msgspec.json.encode({"socket_path": socket_path, "host_cache_gb": 100, "pinned": False})
     with start_hostcache(settings, log, command) as process:
         assert process.stdout is not None
         assert process.stdout.readline(), log.read_text()
-        assert "lowered to 0.001 GB, because a file's size" in log.read_text()
+        assert "--host-cache-gb 100: lowered to" in log.read_text()
+        assert said in log.read_text()
         with contextlib.closing(attach(socket_path, rank=0, geometry=GEOMETRY)) as client:
             store(client, "abc")
 
