@@ -184,10 +184,13 @@ class TorchExecutor:
             return
         layout = self._limits.layout
         for work, state in works:
+            own = work.start // layout.block_size
+            # What a sequence reads is looked at once: every step would cost as much as it has blocks.
+            first = 0 if state.num_computed is None else own
             self._copies_in_flight.check_work(
                 f"step {plan.step_id} computes [{work.start}, {work.end}) of slot {work.slot}",
-                read=state.blocks[: layout.blocks_for(work.end)],
-                written=state.blocks[work.start // layout.block_size : layout.blocks_for(work.end)],
+                read=state.blocks[first : layout.blocks_for(work.end)],
+                written=state.blocks[own : layout.blocks_for(work.end)],
             )
         if self._copy_threads is not None:
             self._copy_threads.begin(plan)
