@@ -191,7 +191,8 @@ def test_a_session_whose_rank_is_too_small_for_all_of_its_sessions_moves_on_a_ti
 
 def test_host_memory_is_worth_a_part_of_reading() -> None:
     router = make_router(settings=RouterSettings(tie_tokens=BLOCK_SIZE, promote_cost=0.25))
-    router.take(0, [demoted(names("a", 0, 40)), stored(names("a", 0, 20))])
+    router.take(0, [stored(names("a", 0, 20))])
+    router.take_host([demoted(names("a", 0, 40))])
     one = turn("one", names("a", 0, 40))
     assert [router.uncached_tokens(one, rank) for rank in (0, 1)] == [
         20 * BLOCK_SIZE + 8,
@@ -200,6 +201,11 @@ def test_host_memory_is_worth_a_part_of_reading() -> None:
     for rank in (0, 1):
         router.set_can_promote(rank, True)
     assert [router.uncached_tokens(one, rank) for rank in (0, 1)] == [5 * BLOCK_SIZE + 8, 10 * BLOCK_SIZE + 8]
+    router.forget_host()
+    assert [router.uncached_tokens(one, rank) for rank in (0, 1)] == [
+        20 * BLOCK_SIZE + 8,
+        40 * BLOCK_SIZE + 8,
+    ]
 
 
 def test_a_lost_rank_gets_nothing_and_comes_back_empty() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -127,19 +127,22 @@ class Router:
         """Whether it copies blocks up from host memory now."""
         self._ranks[rank].can_promote = can_promote
 
-    def take(self, rank: int, events: Sequence[CacheEvent]) -> None:
-        """What a rank says of its own blocks and of those in host memory, which all share."""
+    def take(self, rank: int, events: Iterable[CacheEvent]) -> None:
+        """What a rank says of its device memory; its word on what all share is not heard here."""
         state = self._ranks[rank]
         for event in events:
-            match event.tier:
-                case "l0" if state.is_serving:
-                    _apply(event, state.names, limit=state.num_blocks)
-                case "l1":
-                    _apply(event, self._host_names, limit=self._settings.max_host_names)
-                case "l0" | "disk":
-                    pass
-                case _:
-                    assert_never(event.tier)
+            if event.tier == "l0" and state.is_serving:
+                _apply(event, state.names, limit=state.num_blocks)
+
+    def take_host(self, events: Iterable[CacheEvent]) -> None:
+        """What whoever keeps host memory says of it; what is on disk alone counts as not there."""
+        for event in events:
+            if event.tier == "l1":
+                _apply(event, self._host_names, limit=self._settings.max_host_names)
+
+    def forget_host(self) -> None:
+        """Host memory is gone, with all that was in it."""
+        self._host_names.clear()
 
     # -- turns ---------------------------------------------------------------------------------
 
