@@ -20,6 +20,7 @@ from keepwarm.dialects.models import count_body
 from keepwarm.dialects.turn import Turn
 from keepwarm.gateway.accounts import Accounts
 from keepwarm.gateway.asked_in_whole import AskedInWhole
+from keepwarm.gateway.cached_note import cached_headers
 from keepwarm.gateway.call import Call
 from keepwarm.gateway.exchange import Exchange
 from keepwarm.gateway.growing_bodies import GrowingBodies, ReadBody
@@ -59,7 +60,8 @@ class Turns:
                 await exchange.stream(dialect.open_stream(head, turn))
             else:
                 collected = await exchange.collect()
-                await call.reply(200, dialect.whole_answer(head, turn, collected))
+                headers = cached_headers(call.record.cached)
+                await call.reply(200, dialect.whole_answer(head, turn, collected), headers=headers)
 
     async def _ask(self, call: Call, principal: Principal, dialect: Dialect) -> tuple[Turn, Answer]:
         """Read the body and ask a replica. The body is let go once the replica has taken the turn."""
