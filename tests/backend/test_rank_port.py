@@ -103,9 +103,10 @@ async def test_closing_ends_every_open_turn_and_takes_no_more(port: RankPort) ->
 
 async def test_stats_count_what_was_done(port: RankPort) -> None:
     await _round_trip(port, num_prompt_tokens=8, max_output_tokens=4)
-    assert port.stats is not None
-    assert (port.stats.prompt_tokens_total, port.stats.output_tokens_total) == (8, 4)
-    assert port.stats.blocks_total == port.stats.blocks_empty
+    (stats,) = [view.stats for view in port.ranks]
+    assert stats is not None
+    assert (stats.prompt_tokens_total, stats.output_tokens_total) == (8, 4)
+    assert stats.blocks_total == stats.blocks_empty
 
 
 async def test_random_submits_aborts_and_cuts_end_each_turn_once(port: RankPort) -> None:
@@ -132,8 +133,9 @@ async def test_random_submits_aborts_and_cuts_end_each_turn_once(port: RankPort)
         await ear.end()
     await _round_trip(port)
     assert all(len(ear.ends) == 1 for ear in ears.values())
-    assert port.stats is not None
-    assert port.stats.waiting == port.stats.running == port.stats.blocks_held == 0
+    (stats,) = [view.stats for view in port.ranks]
+    assert stats is not None
+    assert stats.waiting == stats.running == stats.blocks_held == 0
 
 
 async def _round_trip(port: RankPort, **options: int) -> None:

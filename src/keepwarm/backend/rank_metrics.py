@@ -32,7 +32,7 @@ class FrontCounts:
 def metrics_text(rank: RankPort, counts: FrontCounts) -> str:
     """All of a replica's numbers."""
     registry = CollectorRegistry()
-    registry.register(_Once([*_front_metrics(rank, counts), *_rank_metrics(rank.stats)]))
+    registry.register(_Once([*_front_metrics(rank, counts), *_rank_metrics(rank.ranks[0].stats)]))
     return generate_latest(registry).decode()
 
 
@@ -47,7 +47,8 @@ class _Once(Collector):
 def _front_metrics(rank: RankPort, counts: FrontCounts) -> Iterator[Metric]:
     yield _gauge("keepwarm_backend_ready", "1: a request would be served now", rank.unready_reason() is None)
     yield _gauge("keepwarm_backend_requests_open", "Requests between receipt and end", counts.num_open)
-    yield _counter("keepwarm_rank_restarts", "Starts of the rank after it was lost", rank.num_restarts)
+    num_restarts = sum(view.num_restarts for view in rank.ranks)
+    yield _counter("keepwarm_rank_restarts", "Starts of the rank after it was lost", num_restarts)
     yield _counters(
         "keepwarm_backend_requests", "Requests that ended, by outcome", "outcome", counts.outcomes
     )

@@ -35,7 +35,9 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """auto: float32 on a CPU, the checkpoint's on a GPU."""
     num_threads: int | None = None
-    """CPU threads of the engine; None: all cores this process may use."""
+    """CPU threads of all ranks together; None: all cores this process may use."""
+    ranks: int = 1
+    """Engine processes, each with device memory of its own; a turn goes to one of them."""
     prefix_cache: bool = True
     """False: every turn is read from its first token."""
     conversation_memory_mb: float = 1024.0
