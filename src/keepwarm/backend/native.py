@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from keepwarm.backend.answer import OutputLimit
+from keepwarm.backend.cache_journal import CacheJournal
 from keepwarm.backend.front_turn import FrontTurn, PreparedTurn, TurnPorts
+from keepwarm.backend.host_observer import HostObserver
+from keepwarm.backend.journal_reader import JournalReader
 from keepwarm.backend.rank_metrics import FrontCounts, metrics_text
 from keepwarm.backend.rank_port import RankPort
 from keepwarm.backend.settings import BackendSettings
@@ -55,6 +58,7 @@ class NativeBackend(TellingBackend):
         rank: RankPort,
         load_words: Callable[[], Words],
         naming: CacheNaming,
+        host: HostObserver | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -67,6 +71,11 @@ class NativeBackend(TellingBackend):
         self._open: dict[RequestId, FrontTurn] = {}
         self._outcomes: Counter[str] = Counter()
         self._malformed: Counter[str] = Counter()
+        self._journal = CacheJournal(model=settings.model_name)
+        rank.watch(self._journal)
+        self._host = host
+        if host is not None:
+            host.watch(self._journal)
 
     async def setup(self) -> None:
         rank = asyncio.create_task(self._rank.start(), name="rank start")
@@ -110,7 +119,17 @@ class NativeBackend(TellingBackend):
             malformed=self._malformed,
             memory_bytes={} if self._words is None else self._words.memory_bytes(),
         )
-        return metrics_text(self._rank, counts)
+        host = None if self._host is None else self._host.view
+        return metrics_text(
+            self._rank.ranks,
+            counts,
+            is_ready=self._rank.unready_reason() is None,
+            changes=self._journal.changes,
+            host=host,
+        )
+
+    def watch_events(self) -> JournalReader:
+        return self._journal.read()
 
     async def close(self) -> None:
         await self._rank.close()
