@@ -1,0 +1,96 @@
+"""`/events` of a whole backend, over its Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from keepwarm.backend.in_process_rank import InProcessRank
+from keepwarm.backend.native import CacheNaming, NativeBackend
+from keepwarm.backend.scripted_words import ByteWords
+from keepwarm.contract.runtime import BackendApp
+from keepwarm.core.hashing import BlockHasher, join_hashes
+from keepwarm.core.ids import BlockHash, token_ids
+from keepwarm.core.rank_messages import CacheEvent
+from tests.backend.events_reader import EventsReader
+from tests.backend.ports import KEY, PATIENCE_S, in_process_rank, scripted_settings
+from tests.gateway.sockets import listening
+
+ROOT = BlockHash(b"r" * 16)
+NAMES = BlockHasher(key=KEY, block_size=1).extend(ROOT, token_ids(range(50)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A backend on its socket."""
+
+    app: BackendApp
+    rank: InProcessRank
+    socket_path: Path
+
+    def change(self, *events: CacheEvent) -> None:
+        """As if a step of the rank had done it."""
+        self.rank._watchers.cache_changed(events)
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[httpx.Response]:
+        transport = httpx.AsyncHTTPTransport(uds=str(self.socket_path))
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            httpx.AsyncClient(transport=transport, base_url="http://backend", timeout=None) as client,
+            client.stream("GET", "/events") as response,
+        ):
+            yield response
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    rank = in_process_rank()
+    backend = NativeBackend(
+        scripted_settings(),
+        rank=rank,
+        load_words=ByteWords,
+        naming=CacheNaming(key=KEY, model_identity=b"scripted"),
+    )
+    await backend.setup()
+    app = BackendApp(backend)
+    app.refusal = None
+    async with listening(app, tmp_path / "backend.sock"):
+        yield Served(app=app, rank=rank, socket_path=tmp_path / "backend.sock")
+        app.end_channels()
+    await backend.close()
+
+
+def stored(names: list[BlockHash]) -> CacheEvent:
+    return CacheEvent(kind="stored", tier="l0", names=join_hashes(names), parent=ROOT, reason="computed")
+
+
+async def test_a_reader_rebuilds_the_index_and_hears_the_end(served: Served) -> None:
+    served.change(stored(NAMES[:30]))
+    reader = EventsReader()
+    async with served.reading() as response:
+        assert response.headers["content-type"] == "application/x-ndjson"
+        async for piece in response.aiter_bytes():
+            is_first_live = reader.is_live
+            reader.feed(piece)
+            if reader.is_live and not is_first_live:
+                served.change(stored(NAMES), CacheEvent(kind="evicted", tier="l0", names=NAMES[49]))
+            if len(reader.names(0, "l0")) == 49:
+                served.app.end_channels()
+    assert reader.names(0, "l0") == set(NAMES[:49])
+    assert reader.end_reason == "the backend is shutting down"
+
+
+async def test_the_metrics_count_what_was_told(served: Served) -> None:
+    served.change(stored(NAMES), CacheEvent(kind="evicted", tier="l0", names=NAMES[49], reason="room"))
+    transport = httpx.AsyncHTTPTransport(uds=str(served.socket_path))
+    async with httpx.AsyncClient(transport=transport, base_url="http://backend") as client:
+        text = (await client.get("/metrics")).text
+    assert 'keepwarm_stored_blocks_total{rank="0",reason="computed",tier="l0"} 50.0' in text
+    assert 'keepwarm_evicted_blocks_total{rank="0",reason="room",tier="l0"} 1.0' in text
