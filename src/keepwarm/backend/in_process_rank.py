@@ -60,7 +60,10 @@ class InProcessRank:
 
     @property
     def ranks(self) -> tuple[RankView]:
-        return (RankView(rank=self._rank, state=self._state, stats=self.stats, num_restarts=0),)
+        view = RankView(
+            rank=self._rank, state=self._state, stats=self.stats, num_restarts=0, ready=self.ready
+        )
+        return (view,)
 
     def watch(self, watcher: RankWatcher) -> None:
         self._watchers.add(watcher)

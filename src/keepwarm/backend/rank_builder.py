@@ -16,7 +16,7 @@ from keepwarm.engine.scripted import ScriptedExecutor
 from keepwarm.sched.scheduler import Scheduler, SchedulerSettings
 
 
-def build_rank(settings: BackendSettings, *, hash_key: bytes) -> tuple[RankEngine, Ready]:
+def build_rank(settings: BackendSettings, *, hash_key: bytes, rank: int = 0) -> tuple[RankEngine, Ready]:
     """Load. Raises `BadModel`, `TooLittleMemory` and `BadSetting`."""
     executor, description = _build_executor(settings)
     limits = executor.limits
@@ -57,6 +57,7 @@ def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
             gpu_memory_utilization=settings.gpu_memory_utilization,
             dtype=settings.dtype,
             num_threads=settings.num_threads,
+            num_ranks=settings.ranks,
         ),
         load_vocabulary=lambda: load_vocabulary(settings.model_path),
     )

@@ -35,6 +35,8 @@ class RankView:
     """The latest it has said; None before it said anything. Those of a lost rank are its last ones."""
     num_restarts: int
     """How often it was started again after it was lost."""
+    ready: Ready | None = None
+    """What it can hold; None before it was loaded the first time."""
 
 
 class RankWatcher(Protocol):
@@ -63,7 +65,7 @@ class RankPort(Protocol):
 
     @property
     def ready(self) -> Ready | None:
-        """What one rank can hold; None before `start` returned. A restart may change it."""
+        """What any one rank can hold; None before `start` returned. A restart may change it."""
 
     def submit(self, turn: Submit, listener: Listener, *, session: SessionKey = NO_SESSION) -> None:
         """Hand over a turn; `session` helps to choose its rank. Raises `NotReady` when nobody is there

@@ -118,7 +118,11 @@ class RankProcess:
     @property
     def ranks(self) -> tuple[RankView]:
         view = RankView(
-            rank=self._init.rank, state=self._state, stats=self.stats, num_restarts=self.num_restarts
+            rank=self._init.rank,
+            state=self._state,
+            stats=self.stats,
+            num_restarts=self.num_restarts,
+            ready=self.ready,
         )
         return (view,)
 
@@ -242,8 +246,17 @@ class _RankLife:
             except OSError as error:
                 ours.close()
                 raise SetupError(f"the engine's process could not be started: {error}") from error
+            except BaseException:
+                ours.close()
+                raise
         life = cls(process, on_report)
-        life.link = await AsyncLink.over(ours, life._on_message)
+        try:
+            life.link = await AsyncLink.over(ours, life._on_message)
+        except BaseException:  # given up meanwhile: nobody else knows of the process yet
+            ours.close()
+            process.kill()
+            await process.wait()
+            raise
         life.link.send(init)
         return life
 

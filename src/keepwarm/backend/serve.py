@@ -18,6 +18,7 @@ import uvloop
 
 from keepwarm.backend.cache_key import load_or_create_key, model_identity
 from keepwarm.backend.native import CacheNaming, NativeBackend
+from keepwarm.backend.rank_group import RankGroup
 from keepwarm.backend.rank_process import RankProcess
 from keepwarm.backend.settings import BackendSettings, decode_settings
 from keepwarm.backend.words import Words
@@ -68,7 +69,7 @@ def build_native_backend(settings: BackendSettings) -> NativeBackend:
     identity = model_identity(settings.model_path, settings.dtype)
     return NativeBackend(
         settings,
-        rank=RankProcess(settings, hash_key=key),
+        rank=RankGroup([RankProcess(settings, hash_key=key, rank=rank) for rank in range(settings.ranks)]),
         load_words=lambda: _load_words(settings),
         naming=CacheNaming(key=key, model_identity=identity),
     )

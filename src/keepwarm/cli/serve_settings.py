@@ -89,7 +89,8 @@ class ServeSettings:
         number(
             float,
             "--device-cache-gb",
-            help="GB (10^9 bytes) of device memory for the cache, instead of --gpu-memory-utilization.",
+            help="GB (10^9 bytes) of device memory for the cache of each rank, instead of "
+            "--gpu-memory-utilization.",
             show_default="by --gpu-memory-utilization",
             least=0.0,
             open_below=True,
@@ -100,7 +101,8 @@ class ServeSettings:
         number(
             float,
             "--gpu-memory-utilization",
-            help="Share of the device memory left after loading that the cache takes.",
+            help="Share of the device memory left after loading that the cache takes; on a CPU the ranks "
+            "divide it.",
             show_default="0.9 on a GPU, 0.4 on a CPU",
             least=0.0,
             most=1.0,
@@ -117,9 +119,24 @@ class ServeSettings:
     num_threads: Annotated[
         int | None,
         number(
-            int, "--num-threads", help="CPU threads of the engine.", show_default="all it may use", least=1
+            int,
+            "--num-threads",
+            help="CPU threads of the engine, of all ranks together.",
+            show_default="all it may use",
+            least=1,
         ),
     ] = None
+    ranks: Annotated[
+        int,
+        number(
+            int,
+            "--ranks",
+            help="Engine processes, each with weights and a cache of its own; a turn goes where its "
+            "conversation is cached. On a CPU at most one a core.",
+            least=1,
+            most=64,
+        ),
+    ] = _BACKEND_DEFAULTS["ranks"]
     prefix_cache: Annotated[
         bool,
         option(
