@@ -11,7 +11,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from keepwarm.backend.cache_journal import CacheJournal
 from keepwarm.backend.in_process_rank import InProcessRank
+from keepwarm.backend.journal_reader import JournalReader
 from keepwarm.backend.native import CacheNaming, NativeBackend
 from keepwarm.backend.scripted_words import ByteWords
 from keepwarm.contract.runtime import BackendApp
@@ -20,6 +22,7 @@ from keepwarm.core.ids import BlockHash, token_ids
 from keepwarm.core.rank_messages import CacheEvent
 from tests.backend.events_reader import EventsReader
 from tests.backend.ports import KEY, PATIENCE_S, in_process_rank, scripted_settings
+from tests.contract.fake_backend import FakeBackend
 from tests.gateway.sockets import listening
 
 ROOT = BlockHash(b"r" * 16)
@@ -38,15 +41,16 @@ class Served:
         """As if a step of the rank had done it."""
         self.rank._watchers.cache_changed(events)
 
-    @contextlib.asynccontextmanager
-    async def reading(self) -> AsyncIterator[httpx.Response]:
-        transport = httpx.AsyncHTTPTransport(uds=str(self.socket_path))
-        async with (
-            asyncio.timeout(PATIENCE_S),
-            httpx.AsyncClient(transport=transport, base_url="http://backend", timeout=None) as client,
-            client.stream("GET", "/events") as response,
-        ):
-            yield response
+
+@contextlib.asynccontextmanager
+async def reading(socket_path: Path) -> AsyncIterator[httpx.Response]:
+    transport = httpx.AsyncHTTPTransport(uds=str(socket_path))
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        httpx.AsyncClient(transport=transport, base_url="http://backend", timeout=None) as client,
+        client.stream("GET", "/events") as response,
+    ):
+        yield response
 
 
 @pytest.fixture
@@ -74,7 +78,7 @@ def stored(names: list[BlockHash]) -> CacheEvent:
 async def test_a_reader_rebuilds_the_index_and_hears_the_end(served: Served) -> None:
     served.change(stored(NAMES[:30]))
     reader = EventsReader()
-    async with served.reading() as response:
+    async with reading(served.socket_path) as response:
         assert response.headers["content-type"] == "application/x-ndjson"
         async for piece in response.aiter_bytes():
             is_first_live = reader.is_live
@@ -85,6 +89,41 @@ async def test_a_reader_rebuilds_the_index_and_hears_the_end(served: Served) -> 
                 served.app.end_channels()
     assert reader.names(0, "l0") == set(NAMES[:49])
     assert reader.end_reason == "the backend is shutting down"
+
+
+async def test_a_reader_that_does_not_keep_up_is_told_so_last_and_holds_nobody_up(tmp_path: Path) -> None:
+    """More is told than the sockets between and the limit hold together."""
+    backend = JournalBackend(CacheJournal(model="smol", max_unread_bytes=100_000))
+    app, reader = BackendApp(backend), EventsReader()
+    gone = CacheEvent(kind="evicted", tier="l0", names=join_hashes(NAMES))
+    async with listening(app, tmp_path / "backend.sock"), reading(tmp_path / "backend.sock") as response:
+        pieces = response.aiter_bytes()
+        while not reader.is_live:
+            reader.feed(await anext(pieces))
+        num_told = 0
+        while backend.is_read:
+            backend.journal.cache_changed(0, [stored(NAMES), gone])
+            num_told += 2
+            await asyncio.sleep(0)
+        async for piece in pieces:
+            reader.feed(piece)
+    assert reader.end_reason == "dropped: more than 100000 bytes were not read in time"
+    assert len(reader.lines) < num_told
+
+
+class JournalBackend(FakeBackend):
+    """Tells what a journal is told."""
+
+    def __init__(self, journal: CacheJournal) -> None:
+        super().__init__()
+        self.journal = journal
+
+    @property
+    def is_read(self) -> bool:
+        return bool(self.journal._readers)
+
+    def watch_events(self) -> JournalReader:
+        return self.journal.read()
 
 
 async def test_the_metrics_count_what_was_told(served: Served) -> None:
