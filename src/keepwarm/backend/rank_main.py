@@ -99,6 +99,7 @@ def serve(engine: RankEngine, ready: Ready, link: BlockingLink, *, heartbeat_s: 
         link.send(engine.fail_all(error))
         return 1
     link.send(engine.end_all())
+    engine.finish_copies()
     engine.close()
     return 0
 
