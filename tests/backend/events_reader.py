@@ -11,7 +11,7 @@ Place = tuple[int | None, str]
 
 
 class EventsReader:
-    """Takes a stream cut anywhere. Checks that each block's parent is there."""
+    """Takes a stream cut anywhere."""
 
     def __init__(self) -> None:
         self.lines: list[dict[str, Any]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -16,10 +16,15 @@ from keepwarm.backend.in_process_rank import InProcessRank
 from keepwarm.backend.journal_reader import JournalReader
 from keepwarm.backend.native import CacheNaming, NativeBackend
 from keepwarm.backend.scripted_words import ByteWords
+from keepwarm.chat.events import Finished
+from keepwarm.chat.messages import Chat, Message, Text
+from keepwarm.chat.request import ChatRequest
 from keepwarm.contract.runtime import BackendApp
 from keepwarm.core.hashing import BlockHasher, join_hashes
-from keepwarm.core.ids import BlockHash, token_ids
+from keepwarm.core.ids import BlockHash, RequestId, TenantId, token_ids
 from keepwarm.core.rank_messages import CacheEvent
+from keepwarm.core.sampling import GREEDY
+from keepwarm.sched.scheduler import Scheduler
 from tests.backend.events_reader import EventsReader
 from tests.backend.ports import KEY, PATIENCE_S, in_process_rank, scripted_settings
 from tests.contract.fake_backend import FakeBackend
@@ -34,8 +39,31 @@ class Served:
     """A backend on its socket."""
 
     app: BackendApp
+    backend: NativeBackend
     rank: InProcessRank
     socket_path: Path
+    asked: list[str] = field(default_factory=list)
+
+    async def ask(self, text: str) -> None:
+        """A turn, to its end."""
+        chat = Chat(messages=(Message(role="user", parts=(Text(text=text),)),))
+        self.asked.append(text)
+        request = ChatRequest(
+            request_id=RequestId(f"r{len(self.asked)}"),
+            tenant=TenantId("t"),
+            chat=chat,
+            max_output_tokens=40,
+            sampling=GREEDY,
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            events = [event async for event in self.backend.chat(request)]
+        assert isinstance(events[-1], Finished)
+
+    def own_names(self) -> set[BlockHash]:
+        """Of the rank's cache, from within."""
+        scheduler = self.rank._engine._scheduler
+        assert isinstance(scheduler, Scheduler)
+        return {name for _parent, names in scheduler.cache.runs() for name in names}
 
     def change(self, *events: CacheEvent) -> None:
         """As if a step of the rank had done it."""
@@ -66,13 +94,29 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     app = BackendApp(backend)
     app.refusal = None
     async with listening(app, tmp_path / "backend.sock"):
-        yield Served(app=app, rank=rank, socket_path=tmp_path / "backend.sock")
+        yield Served(app=app, backend=backend, rank=rank, socket_path=tmp_path / "backend.sock")
         app.end_channels()
     await backend.close()
 
 
 def stored(names: list[BlockHash]) -> CacheEvent:
     return CacheEvent(kind="stored", tier="l0", names=join_hashes(names), parent=ROOT, reason="computed")
+
+
+async def test_turns_are_told_as_the_rank_s_own_cache_has_them(served: Served) -> None:
+    reader = EventsReader()
+    await served.ask("one " * 100)
+    async with reading(served.socket_path) as response:
+        pieces = response.aiter_bytes()
+        while not reader.is_live:
+            reader.feed(await anext(pieces))
+        assert len(reader.names(0, "l0")) > 20
+        await served.ask("one " * 100 + "two " * 100)
+        await served.ask("three " * 100)
+        own = served.own_names()
+        while not reader.names(0, "l0") >= own:
+            reader.feed(await anext(pieces))
+    assert reader.names(0, "l0") == own
 
 
 async def test_a_reader_rebuilds_the_index_and_hears_the_end(served: Served) -> None:
