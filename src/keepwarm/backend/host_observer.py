@@ -42,4 +42,7 @@ class HostObserver(Protocol):
         """The latest that is known; None where there is nothing to know yet."""
 
     def watch(self, watcher: HostWatcher) -> None:
-        """`watcher` hears everything from now on, what is there included."""
+        """`watcher` hears everything, what is there included. Before `run`."""
+
+    async def run(self) -> None:
+        """Hears whoever keeps it, and looks for it again where it is lost. Until it is cancelled."""

@@ -74,10 +74,13 @@ class NativeBackend(TellingBackend):
         self._journal = CacheJournal(model=settings.model_name)
         rank.watch(self._journal)
         self._host = host
+        self._hearing_host: asyncio.Task[None] | None = None
         if host is not None:
             host.watch(self._journal)
 
     async def setup(self) -> None:
+        if self._host is not None:
+            self._hearing_host = asyncio.create_task(self._host.run(), name="what host memory says")
         rank = asyncio.create_task(self._rank.start(), name="rank start")
         try:
             self._words = await self._in_thread(self._load_words)
@@ -134,6 +137,9 @@ class NativeBackend(TellingBackend):
         return self._journal.read()
 
     async def close(self) -> None:
+        if self._hearing_host is not None:
+            self._hearing_host.cancel()
+            await asyncio.gather(self._hearing_host, return_exceptions=True)
         await self._rank.close()
         for turn in tuple(self._open.values()):  # those that no rank has been given yet
             turn.fail(NotReady("the backend is shutting down"))
