@@ -14,6 +14,7 @@ from keepwarm.chat.messages import Chat
 from keepwarm.core.ids import TenantId
 from keepwarm.core.principal import Principal
 from keepwarm.gateway.sharing import sharing_circle
+from tests.backend.tiered_rank import tiered_rank
 from tests.dialects.answers import said
 from tests.gateway.doors import KEY, OTHER_KEY, SECOND_KEY, without_socket
 from tests.gateway.scripted_replica import Script, ScriptedReplica
@@ -29,6 +30,7 @@ class Asked:
 
     text: str
     cached_tokens: int
+    by_tier: str
     computed_tokens: int
     num_steps: int
 
@@ -59,6 +61,7 @@ class Desk:
         return Asked(
             text="".join(block["text"] for block in answer["content"]),
             cached_tokens=answer["usage"]["cache_read_input_tokens"],
+            by_tier=response.headers["x-keepwarm-cached-tokens"],
             computed_tokens=stats.computed_tokens_total - computed_before,
             num_steps=stats.steps_total - steps_before,
         )
@@ -67,6 +70,13 @@ class Desk:
 @pytest.fixture
 async def desk(tmp_path: Path) -> Any:
     async with whole_stack(tmp_path) as stack, stack.door.client() as client:
+        yield Desk(stack, client)
+
+
+@pytest.fixture
+async def desk_over_host_memory(tmp_path: Path) -> Any:
+    """Device memory holds one conversation."""
+    async with whole_stack(tmp_path, rank=tiered_rank()) as stack, stack.door.client() as client:
         yield Desk(stack, client)
 
 
@@ -116,6 +126,18 @@ async def test_the_same_session_id_joins_no_two_tenants(desk: Desk) -> None:
     first = await desk.ask(KEY, SECRET_PROMPT, session="shared")
     theirs = await desk.ask(OTHER_KEY, SECRET_PROMPT, first.text, "go on", session="shared")
     assert theirs.cached_tokens == 0
+
+
+async def test_host_memory_shows_another_tenant_nothing_either(desk_over_host_memory: Desk) -> None:
+    desk = desk_over_host_memory
+    cold = await desk.ask(KEY, SECRET_PROMPT)
+    await desk.ask(SECOND_KEY, "a " * 900)  # and the prompt is in host memory alone
+    theirs = await desk.ask(OTHER_KEY, SECRET_PROMPT)
+    await desk.ask(SECOND_KEY, "b " * 900)
+    warm = await desk.ask(KEY, SECRET_PROMPT)
+    assert theirs == cold
+    assert warm.cached_tokens > 1000
+    assert warm.by_tier == f"l0=0, l1={warm.cached_tokens}, disk=0"
 
 
 async def test_keys_of_one_tenant_share_what_was_read(desk: Desk) -> None:

@@ -41,9 +41,11 @@ class WholeStack:
 
 
 @contextlib.asynccontextmanager
-async def whole_stack(folder: Path, **settings: Any) -> AsyncIterator[WholeStack]:
+async def whole_stack(
+    folder: Path, *, rank: InProcessRank | None = None, **settings: Any
+) -> AsyncIterator[WholeStack]:
     """Serves while the block runs. A token is a byte; a step reads 64. `settings`: the gateway's."""
-    rank = in_process_rank()
+    rank = rank or in_process_rank()
     backend = NativeBackend(
         scripted_settings(),
         rank=rank,
