@@ -15,6 +15,8 @@ from typing import BinaryIO
 import uvloop
 
 from keepwarm.backend.cache_key import load_or_create_key, model_identity
+from keepwarm.backend.host_feed import HostFeed
+from keepwarm.backend.host_link import observe
 from keepwarm.backend.native import CacheNaming, NativeBackend
 from keepwarm.backend.parent import stdin_belongs_to_a_parent, stdin_closed
 from keepwarm.backend.rank_group import RankGroup
@@ -65,12 +67,22 @@ def build_native_backend(settings: BackendSettings) -> NativeBackend:
     """Nothing is loaded yet. Raises `BadSetting`."""
     key = load_or_create_key(Path(settings.data_dir))
     identity = model_identity(settings.model_path, settings.dtype)
+    ranks = RankGroup([RankProcess(settings, hash_key=key, rank=rank) for rank in range(settings.ranks)])
+    host = _host_feed(settings)
+    if host is not None:
+        host.watch(ranks.feed)
     return NativeBackend(
         settings,
-        rank=RankGroup([RankProcess(settings, hash_key=key, rank=rank) for rank in range(settings.ranks)]),
+        rank=ranks,
         load_words=lambda: _load_words(settings),
         naming=CacheNaming(key=key, model_identity=identity),
+        host=host,
     )
+
+
+def _host_feed(settings: BackendSettings) -> HostFeed | None:
+    socket_path = settings.host_cache_socket
+    return None if socket_path is None else HostFeed(lambda: observe(socket_path))
 
 
 def _load_words(settings: BackendSettings) -> Words:

@@ -183,6 +183,14 @@ class ServeSettings:
             "session and compaction, and no prefix after it would be found again.",
         ),
     ] = True
+    share_prefixes: Annotated[
+        bool,
+        option(
+            "--share-prefixes/--no-share-prefixes",
+            help="Let the keys of one tenant find what others of it have read; otherwise each key finds its "
+            "own alone. Two tenants never share anything.",
+        ),
+    ] = True
     data_dir: DataDirOption = None
     max_body_mb: Annotated[
         float, number(float, "--max-body-mb", help="Largest request body, in MB (10^6 bytes).", least=0.001)

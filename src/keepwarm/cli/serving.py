@@ -77,6 +77,7 @@ def _gateway_settings(settings: ServeSettings, model_name: str) -> GatewaySettin
         model_name=model_name,
         aliases=settings.aliases,
         strip_attribution=settings.strip_attribution,
+        share_prefixes=settings.share_prefixes,
         max_body_mb=settings.max_body_mb,
         drain_s=settings.drain_timeout_s,
     )
