@@ -107,6 +107,16 @@ class ServeSettings:
             open_below=True,
         ),
     ] = None
+    disk_cache_gb: Annotated[
+        float,
+        number(
+            float,
+            "--disk-cache-gb",
+            help="GB (10^9 bytes) in the folder disk-cache of --data-dir, on a disk of this machine, where "
+            "idle sessions are kept and a restart finds them; lowered to what is free there. 0: none.",
+            least=0.0,
+        ),
+    ] = 0.0
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         option(
