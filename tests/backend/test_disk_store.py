@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepwarm.backend import disk_format
-from keepwarm.backend.disk_format import HEADER_BYTES, RECORD_HEADER_BYTES, SegmentFormat
+from keepwarm.backend.disk_format import HEADER_BYTES, RECORD_HEADER_BYTES, SegmentFormat, SlotViews
 from keepwarm.backend.disk_store import DiskStore
 from keepwarm.core.errors import BadSetting
 from keepwarm.core.hashing import BlockNames
-from keepwarm.core.host_tier import HostGeometry
+from keepwarm.core.host_tier import ArenaLayout, HostArena, HostGeometry
 from keepwarm.core.ids import BlockHash
-from tests.backend.disk_blocks import GEOMETRY, block_of, chain, get, put
+from tests.backend.disk_blocks import GEOMETRY, chain, get, put, slot_of
 
 BUDGET = 10**7
 RECORD_BYTES = SegmentFormat(GEOMETRY).record_bytes
@@ -461,7 +461,7 @@ def test_a_full_disk_stops_the_writing_once_and_loudly(
             if offset < HEADER_BYTES + 4 * RECORD_BYTES:
                 return write(descriptor, views, offset)
             if len(views) > 1:
-                return write(descriptor, [views[0], views[1][:100]], offset)
+                return write(descriptor, [*views[:-1], views[-1][:100]], offset)
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(os, "pwritev", half)
@@ -519,12 +519,16 @@ def test_a_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
         DiskStore(tmp_path / "file" / "disk-cache", GEOMETRY, BUDGET)
 
 
-def test_blocks_may_be_written_from_and_read_into_a_larger_piece_of_memory(tmp_path: Path) -> None:
+def test_slots_of_an_arena_are_written_and_filled_where_they_lie(tmp_path: Path) -> None:
     names = chain("a", 3)
-    size = GEOMETRY.slot_bytes
-    arena = bytearray(b"".join(block_of(name) for name in names) + bytes(3 * size))
-    views = [memoryview(arena)[at * size : (at + 1) * size] for at in range(6)]
+    layout = ArenaLayout(num_slots=6, slot_bytes=GEOMETRY.slot_bytes)
+    arena = HostArena(memory=memoryview(bytearray(layout.total_bytes)), layout=layout)
+    slots = [SlotViews.of(arena, slot) for slot in range(6)]
+    for name, slot in zip(names, slots[:3], strict=True):
+        slot.checksum[:], slot.block[:] = slot_of(name)[:8], slot_of(name)[8:]
     with opened(tmp_path) as store:
-        assert store.append(None, names, views[:3]) == 3
-        assert store.read_into(names, views[3:]) == 3
-    assert arena[: 3 * size] == arena[3 * size :]
+        assert store.append(None, names, slots[:3]) == 3
+        assert store.read_into(names, slots[3:]) == 3
+    assert arena.memory[24:48] == arena.memory[:24]
+    start, size = layout.slots_offset, 3 * layout.slot_bytes
+    assert arena.memory[start : start + size] == arena.memory[start + size : start + 2 * size]

@@ -1,11 +1,13 @@
 """The bytes of the third tier's files. Knows no file system, no index and no budget.
 
     segment   [ header: 64 bytes │ record 0 │ record 1 │ … ]
-    record    [ mark, name, parent, digest of the block, digest of this header: 76 bytes │ block: slot_bytes ]
+    record    [ mark, name, parent, digest of the block, digest of this header: 76 bytes │ slot ]
+    slot      [ its checksum in the arena's table: 8 bytes │ its block: slot_bytes ]
 
 All records are of one length, so a damaged one hides no other. Little-endian. Digests are 16 bytes of
 blake3; a record's are keyed by the identity, and bind it to its place, so that no record of another
-model, installation, file or place is ever taken for this one.
+model, installation, file or place is ever taken for this one. A slot's checksum goes along, so that what
+went wrong in memory before it was written is still found when a device reads it again.
 """
 
 from __future__ import annotations
@@ -13,11 +15,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 from blake3 import blake3
 
 from keepwarm.core.hashing import HASH_BYTES
-from keepwarm.core.host_tier import HostGeometry
+from keepwarm.core.host_tier import CHECKSUM_BYTES, HostArena, HostGeometry
 from keepwarm.core.ids import BlockHash
 
 FORMAT_VERSION = 1
@@ -37,6 +40,24 @@ RECORD_HEADER_BYTES = _RECORD.size + _DIGEST_BYTES
 
 class UnusableSegment(Exception):
     """A file that is not read; the message is the reason, for the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotViews:
+    """Where a slot lies in memory, flat."""
+
+    checksum: memoryview
+    block: memoryview
+
+    @classmethod
+    def of(cls, arena: HostArena, slot: int) -> Self:
+        """One slot of an arena."""
+        layout, memory = arena.layout, arena.memory
+        start = layout.slots_offset + slot * layout.slot_bytes
+        return cls(
+            checksum=memory[slot * CHECKSUM_BYTES : (slot + 1) * CHECKSUM_BYTES],
+            block=memory[start : start + layout.slot_bytes],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +87,7 @@ class SegmentFormat:
 
     @cached_property
     def record_bytes(self) -> int:
-        return RECORD_HEADER_BYTES + self.geometry.slot_bytes
+        return RECORD_HEADER_BYTES + CHECKSUM_BYTES + self.geometry.slot_bytes
 
     def offset(self, index: int) -> int:
         """Where record number `index` begins in its file."""
@@ -107,10 +128,10 @@ class SegmentFormat:
             raise UnusableSegment(f"its header is not that of segment {number}")
 
     def record_header(
-        self, place: tuple[int, int], name: BlockHash, parent: BlockHash | None, block: memoryview
+        self, place: tuple[int, int], name: BlockHash, parent: BlockHash | None, slot: SlotViews
     ) -> bytes:
         """The header of a record at `place`, (segment number, index)."""
-        digest = self.block_digest(name, parent, block)
+        digest = self.slot_digest(name, parent, slot)
         fields = _RECORD.pack(_MARK, parent is not None, name, parent or bytes(HASH_BYTES), digest)
         return fields + self._place_digest(place, fields)
 
@@ -126,10 +147,11 @@ class SegmentFormat:
             name=BlockHash(name), parent=BlockHash(parent) if has_parent else None, digest=block_digest
         )
 
-    def block_digest(self, name: BlockHash, parent: BlockHash | None, block: memoryview) -> bytes:
-        """Of a block and the names that it goes by."""
+    def slot_digest(self, name: BlockHash, parent: BlockHash | None, slot: SlotViews) -> bytes:
+        """Of a slot and the names that it goes by."""
         names = _RECORD.pack(_MARK, parent is not None, name, parent or bytes(HASH_BYTES), b"")
-        return blake3(names, key=self._key).update(block).digest(_DIGEST_BYTES)
+        digest = blake3(names, key=self._key).update(slot.checksum).update(slot.block)
+        return digest.digest(_DIGEST_BYTES)
 
     def _place_digest(self, place: tuple[int, int], fields: bytes) -> bytes:
         return blake3(struct.pack("<QQ", *place) + fields, key=self._key).digest(_DIGEST_BYTES)

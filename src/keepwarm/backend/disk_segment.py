@@ -14,6 +14,7 @@ from keepwarm.backend.disk_format import (
     VOID_MARK,
     RecordHeader,
     SegmentFormat,
+    SlotViews,
 )
 from keepwarm.core.ids import BlockHash
 
@@ -82,13 +83,13 @@ class Segment:
             if not raw.startswith(VOID_MARK):
                 yield index, self._form.parse_record_header((self.number, index), raw)
 
-    def append(self, name: BlockHash, parent: BlockHash | None, block: memoryview) -> int:
+    def append(self, name: BlockHash, parent: BlockHash | None, slot: SlotViews) -> int:
         """Write a record at the end; returns its index. Raises `OSError`; the file ends as before then."""
         index = self.num_records
         offset = self._form.offset(index)
-        header = self._form.record_header((self.number, index), name, parent, block)
+        header = self._form.record_header((self.number, index), name, parent, slot)
         try:
-            _write_whole(self._descriptor, [memoryview(header), block], offset)
+            _write_whole(self._descriptor, [memoryview(header), slot.checksum, slot.block], offset)
         except OSError:
             os.ftruncate(self._descriptor, offset)
             self.num_bytes = offset
@@ -97,10 +98,10 @@ class Segment:
         self.num_bytes = self._form.offset(self.num_records)
         return index
 
-    def read(self, index: int, name: BlockHash, parent: BlockHash | None, into: memoryview) -> bool:
-        """Fill `into` with a record's block; False: it is damaged, and `into` may hold anything."""
+    def read(self, index: int, name: BlockHash, parent: BlockHash | None, into: SlotViews) -> bool:
+        """Fill `into` with a record's slot; False: it is damaged, and `into` may hold anything."""
         header = bytearray(RECORD_HEADER_BYTES)
-        views = [memoryview(header), into]
+        views = [memoryview(header), into.checksum, into.block]
         try:
             if not _read_whole(self._descriptor, views, self._form.offset(index)):
                 return False
@@ -109,7 +110,7 @@ class Segment:
         found = self._form.parse_record_header((self.number, index), bytes(header))
         if found is None or (found.name, found.parent) != (name, parent):
             return False
-        return self._form.block_digest(name, parent, into) == found.digest
+        return self._form.slot_digest(name, parent, into) == found.digest
 
     def void(self, index: int) -> None:
         """Mark a damaged record, so that no later start takes it into its index. Raises `OSError`."""

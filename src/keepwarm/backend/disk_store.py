@@ -1,7 +1,7 @@
 """The third tier: blocks in files of one folder, found again by the next process.
 
 Owns the folder's files, the index of them and the budget. Knows neither L1 nor ranks: bytes come and
-go as flat memoryviews of `slot_bytes`.
+go by way of memory that the caller names.
 
     segment-0000000000000001.kv   oldest-used first: a whole segment goes when the budget is reached
     segment-0000000000000002.kv   ← blocks are appended to the newest one
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 
-from keepwarm.backend.disk_format import HEADER_BYTES, RecordHeader, SegmentFormat, UnusableSegment
+from keepwarm.backend.disk_format import HEADER_BYTES, RecordHeader, SegmentFormat, SlotViews, UnusableSegment
 from keepwarm.backend.disk_segment import Segment, segment_number
 from keepwarm.core.errors import BadSetting
 from keepwarm.core.hashing import join_hashes
@@ -129,17 +129,17 @@ class DiskStore:
                 after = name
         return len(names)
 
-    def read_into(self, names: Sequence[BlockHash], blocks: Sequence[memoryview]) -> int:
-        """Fill `blocks` with the blocks of `names`; returns how many leading ones are sound.
+    def read_into(self, names: Sequence[BlockHash], slots: Sequence[SlotViews]) -> int:
+        """Fill `slots` with the blocks of `names`; returns how many leading ones are sound.
 
         The others may hold anything. A damaged block is forgotten, with all that follow it.
         """
         self._use(names[0] if names else None, names)
-        for count, (name, block) in enumerate(zip(names, blocks, strict=True)):
+        for count, (name, slot) in enumerate(zip(names, slots, strict=True)):
             place = self._places.get(name)
             if place is None:
                 return count
-            if not place.segment.read(place.index, name, place.parent, block):
+            if not place.segment.read(place.index, name, place.parent, slot):
                 self._give_up(name, place)
                 return count
             self._num_read += 1
@@ -156,9 +156,7 @@ class DiskStore:
 
     # -- writing -------------------------------------------------------------------------------
 
-    def append(
-        self, parent: BlockHash | None, names: Sequence[BlockHash], blocks: Sequence[memoryview]
-    ) -> int:
+    def append(self, parent: BlockHash | None, names: Sequence[BlockHash], slots: Sequence[SlotViews]) -> int:
         """Keep the blocks of `names`, the first one a child of `parent`, where they are not here yet.
 
         Returns how many leading ones are here now: fewer than all where `parent` is not, where
@@ -169,9 +167,9 @@ class DiskStore:
         self._use(parent, names)
         before, stored = parent, list[BlockHash]()
         count = 0
-        for name, block in zip(names, blocks, strict=True):
+        for name, slot in zip(names, slots, strict=True):
             if name not in self._places:
-                if not self._append(before, name, block):
+                if not self._append(before, name, slot):
                     break
                 stored.append(name)
             before = name
@@ -179,14 +177,14 @@ class DiskStore:
         self._tell_stored(stored, "demoted")
         return count
 
-    def _append(self, parent: BlockHash | None, name: BlockHash, block: memoryview) -> bool:
+    def _append(self, parent: BlockHash | None, name: BlockHash, slot: SlotViews) -> bool:
         if self._stopped is not None:
             return False
         try:
             segment = self._segment_with_room()
             if segment is None:
                 return False
-            index = segment.append(name, parent, block)
+            index = segment.append(name, parent, slot)
         except OSError as error:
             self._stop_writing(error)
             return False
