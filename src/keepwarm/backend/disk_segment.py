@@ -41,6 +41,8 @@ class Segment:
         self._form = form
         self.num_bytes = os.fstat(descriptor).st_size
         self.num_records = form.num_records(self.num_bytes)
+        self.has_grown = False
+        """Something was appended since it was opened."""
 
     @classmethod
     def create(cls, folder: Path, number: int, form: SegmentFormat) -> Self:
@@ -95,6 +97,7 @@ class Segment:
             self.num_bytes = offset
             raise
         self.num_records += 1
+        self.has_grown = True
         self.num_bytes = self._form.offset(self.num_records)
         return index
 

@@ -103,6 +103,7 @@ class DiskStore:
         self._unusable: list[_UnusableFile] = []
         self._events: list[CacheEvent] = []
         self._clock = 0
+        self._stays_from: int | None = None
         self._last_number = 0
         self._num_damaged = self._num_read = self._num_written = self._num_evicted = 0
         self._stopped: str | None = None
@@ -129,6 +130,15 @@ class DiskStore:
                 after = name
         return len(names)
 
+    def use(self, name: BlockHash) -> None:
+        """Count a block, and all that stands before it, as used now."""
+        self._use(name, ())
+
+    def keep_what_is_used(self) -> None:
+        """From now on nothing makes room for anything else that is used from now on."""
+        self._clock += 1
+        self._stays_from = self._clock
+
     def read_into(self, names: Sequence[BlockHash], slots: Sequence[SlotViews]) -> int:
         """Fill `slots` with the blocks of `names`; returns how many leading ones are sound.
 
@@ -148,11 +158,29 @@ class DiskStore:
     def _give_up(self, name: BlockHash, place: _Place) -> None:
         self._num_damaged += 1
         logger.warning("%s: block %d is damaged and not used", place.segment.path, place.index)
+        self._void(place)
+        self._forget({name}, "dropped")
+
+    def _void(self, place: _Place) -> None:
         try:
             place.segment.void(place.index)
         except OSError as error:
             logger.warning("%s cannot be written: %s", place.segment.path, error)
-        self._forget({name}, "dropped")
+
+    def drop(self, names: Sequence[BlockHash]) -> None:
+        """These blocks are wrong, though they are as they were written: neither they nor what follows
+        them is found again, now or by a later start."""
+        for name in names:
+            if (place := self._places.get(name)) is not None:
+                self._void(place)
+        self._forget({name for name in names if name in self._places}, "dropped")
+
+    def drop_written(self) -> None:
+        """What was written since the store was opened is gone, and nothing more is written: the memory that
+        it came from has failed."""
+        for segment in [segment for segment in self._segments.values() if segment.has_grown]:
+            self._remove(segment, "dropped")
+        self._stopped = "the memory that blocks come from has failed"
 
     # -- writing -------------------------------------------------------------------------------
 
@@ -239,6 +267,7 @@ class DiskStore:
 
         What the running call uses stays, and so does `keep`.
         """
+        stays_from = self._clock if self._stays_from is None else self._stays_from
         while self._num_bytes() + num_bytes > self._budget_bytes:
             if self._unusable:
                 self._unusable.pop(0).path.unlink(missing_ok=True)
@@ -246,20 +275,20 @@ class DiskStore:
             victims = [
                 segment
                 for segment in self._segments.values()
-                if segment is not keep and (segment.used_at < self._clock or not segment.num_live)
+                if segment is not keep and (segment.used_at < stays_from or not segment.num_live)
             ]
             if not victims:
                 return False
-            self._remove(min(victims, key=lambda segment: (segment.num_live > 0, segment.used_at)))
+            self._remove(min(victims, key=lambda segment: (segment.num_live > 0, segment.used_at)), "room")
         return True
 
     def _num_bytes(self) -> int:
         usable = sum(segment.num_bytes for segment in list(self._segments.values()))
         return usable + sum(file.num_bytes for file in list(self._unusable))
 
-    def _remove(self, segment: Segment) -> None:
+    def _remove(self, segment: Segment, reason: str) -> None:
         names = {name for name, place in self._places.items() if place.segment is segment}
-        self._forget(names, "room")
+        self._forget(names, reason)
         del self._segments[segment.number]
         segment.close()
         segment.path.unlink(missing_ok=True)
