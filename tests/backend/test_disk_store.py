@@ -441,6 +441,8 @@ def test_whatever_happens_the_budget_is_kept_and_the_events_tell_what_is_there(
                 else:
                     told.difference_update(BlockNames(event.names))
             assert len(told) == store.stats().num_blocks
+            whole = [event.names for event in store.contents()]
+            assert sorted(BlockNames(b"".join(whole))) == sorted(told)
             assert store.find(None, names) == sum(1 for name in names if name in told)
     finally:
         store.close()

@@ -16,7 +16,7 @@ Files of ours that cannot be used (another model, number format, block size, cac
 damaged header) stay as they are, count against the budget, and are the first to go when room is
 needed. "Ours" are regular files of this folder that are named as above; no other file is touched.
 
-One thread calls everything but `find`, `stats` and `take_events`, which any thread may call.
+One thread calls everything but `find`, `contents`, `stats` and `take_events`, which any thread may call.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -246,19 +246,18 @@ class DiskStore:
         )
 
     def _tell_stored(self, names: list[BlockHash], reason: str) -> None:
+        with self._lock:
+            self._events += self._stored_events(names, reason)
+
+    def _stored_events(self, names: list[BlockHash], reason: str) -> Iterator[CacheEvent]:
         """One event for each piece of a chain, parents first."""
         start = 0
-        with self._lock:
-            for end in range(1, len(names) + 1):
-                if end == len(names) or self._places[names[end]].parent != names[end - 1]:
-                    parent = self._places[names[start]].parent
-                    piece = join_hashes(names[start:end])
-                    self._events.append(
-                        CacheEvent(
-                            kind="stored", tier="disk", names=piece, parent=parent or b"", reason=reason
-                        )
-                    )
-                    start = end
+        for end in range(1, len(names) + 1):
+            if end == len(names) or self._places[names[end]].parent != names[end - 1]:
+                parent = self._places[names[start]].parent
+                piece = join_hashes(names[start:end])
+                yield CacheEvent(kind="stored", tier="disk", names=piece, parent=parent or b"", reason=reason)
+                start = end
 
     # -- what goes -----------------------------------------------------------------------------
 
@@ -406,6 +405,11 @@ class DiskStore:
         with self._lock:
             events, self._events = self._events, []
         return events
+
+    def contents(self) -> list[CacheEvent]:
+        """What is here, as events that would have brought it here. Any thread."""
+        with self._lock:
+            return list(self._stored_events(list(self._places), "loaded"))
 
     def stats(self) -> DiskStats:
         """Any thread."""
