@@ -101,6 +101,12 @@ class Segment:
         self.num_bytes = self._form.offset(self.num_records)
         return index
 
+    def will_read(self, index: int) -> None:
+        """Let the system read a record ahead."""
+        form = self._form
+        advice = os.POSIX_FADV_WILLNEED
+        os.posix_fadvise(self._descriptor, form.offset(index), form.record_bytes, advice)
+
     def read(self, index: int, name: BlockHash, parent: BlockHash | None, into: SlotViews) -> bool:
         """Fill `into` with a record's slot; False: it is damaged, and `into` may hold anything."""
         header = bytearray(RECORD_HEADER_BYTES)

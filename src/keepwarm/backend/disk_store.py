@@ -145,6 +145,9 @@ class DiskStore:
         The others may hold anything. A damaged block is forgotten, with all that follow it.
         """
         self._use(names[0] if names else None, names)
+        for name in names:
+            if (place := self._places.get(name)) is not None:
+                place.segment.will_read(place.index)
         for count, (name, slot) in enumerate(zip(names, slots, strict=True)):
             place = self._places.get(name)
             if place is None:
