@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from keepwarm.backend.disk_format import SlotViews
 from keepwarm.backend.disk_store import DiskStore
-from keepwarm.backend.disk_tier import DiskPolicy, DiskTier
+from keepwarm.backend.disk_tier import LOAD_LIMIT_S, DiskPolicy, DiskTier
+from keepwarm.backend.disk_worker import DiskWorker
 from keepwarm.cache.host_index import HostIndex, Owner
 from keepwarm.core.hashing import BlockNames
 from keepwarm.core.host_tier import ArenaLayout, HostArena, HostTierLost
@@ -42,7 +43,7 @@ class Service:
             arena=self.arena,
             store=self.store,
             owner=DISK,
-            wake=self._woken.set,
+            worker=DiskWorker(self._woken.set),
             policy=policy,
         )
 
@@ -71,7 +72,7 @@ class Service:
         Every one holds its bytes."""
         self.settle()
         num_there = sum(name in self.in_l1 for name in names)
-        while self.tier.prefetch(names[num_there - 1] if num_there else None, names[num_there:]):
+        while self.tier.prefetch(names[num_there - 1] if num_there else None, names[num_there:], self.now_s):
             self._wait()
         self.note()
         lease = self.index.find(RANK, None, names)
@@ -155,15 +156,36 @@ def test_what_follows_something_in_host_memory_is_brought_up_behind_it(tmp_path:
     with service(tmp_path) as running:
         running.demote(names[:4])
         assert running.promote(names[:4]) == (4, 0)
-        assert running.tier.prefetch(names[3], names[4:])
+        assert running.tier.prefetch(names[3], names[4:], running.now_s)
         running.settle()
         assert running.promote(names) == (10, 6)
 
 
+def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = chain("a", 3)
+    with service(tmp_path) as running:
+        running.demote(names)
+        running.pass_time(IDLE_S)
+    with service(tmp_path) as running:
+        goes_on = Event()
+        read_into = running.store.read_into
+
+        def hang(names: Sequence[BlockHash], slots: Sequence[SlotViews]) -> int:
+            assert goes_on.wait(30)
+            return read_into(names, slots)
+
+        monkeypatch.setattr(running.store, "read_into", hang)
+        assert running.tier.prefetch(None, names, 0.0)
+        assert running.tier.prefetch(None, names, LOAD_LIMIT_S - 1)
+        assert not running.tier.prefetch(None, names, LOAD_LIMIT_S)
+        goes_on.set()
+        assert running.promote(names) == (3, 3)
+
+
 def test_what_is_not_on_disk_is_not_waited_for(tmp_path: Path) -> None:
     with service(tmp_path) as running:
-        assert not running.tier.prefetch(None, chain("a", 3))
-        assert not running.tier.prefetch(None, [])
+        assert not running.tier.prefetch(None, chain("a", 3), running.now_s)
+        assert not running.tier.prefetch(None, [], running.now_s)
 
 
 def test_one_load_serves_all_who_ask(tmp_path: Path) -> None:
@@ -172,9 +194,9 @@ def test_one_load_serves_all_who_ask(tmp_path: Path) -> None:
         running.demote(names)
         running.pass_time(IDLE_S)
     with service(tmp_path) as running:
-        assert running.tier.prefetch(None, names)
-        assert running.tier.prefetch(None, names)
-        assert running.tier.prefetch(names[4], names[5:])
+        assert running.tier.prefetch(None, names, running.now_s)
+        assert running.tier.prefetch(None, names, running.now_s)
+        assert running.tier.prefetch(names[4], names[5:], running.now_s)
         assert running.promote(names) == (10, 10)
         assert running.store.stats().num_read_total == 10
 
@@ -305,7 +327,7 @@ def test_when_host_memory_fails_what_was_written_from_it_goes_too(tmp_path: Path
         running.index.switch_off("a checksum did not match")
         running.tier.switch_off()
         running.note()
-        assert not running.tier.prefetch(None, chain("old", 3))
+        assert not running.tier.prefetch(None, chain("old", 3), running.now_s)
         with pytest.raises(HostTierLost):
             running.index.find(RANK, None, chain("new", 3))
     with service(tmp_path) as running:
@@ -317,7 +339,7 @@ def test_memory_that_fails_during_a_load_harms_nobody(tmp_path: Path) -> None:
         running.demote(chain("a", 6))
         running.pass_time(IDLE_S)
     with service(tmp_path) as running:
-        assert running.tier.prefetch(None, chain("a", 6))
+        assert running.tier.prefetch(None, chain("a", 6), running.now_s)
         running.index.switch_off("a checksum did not match")
         running.tier.switch_off()
         running.settle()
@@ -329,7 +351,7 @@ def test_an_end_during_a_load_gives_all_slots_back(tmp_path: Path) -> None:
         running.demote(chain("a", 6))
         running.pass_time(IDLE_S)
     running = Service(tmp_path)
-    assert running.tier.prefetch(None, chain("a", 6))
+    assert running.tier.prefetch(None, chain("a", 6), running.now_s)
     running.tier.close()
     running.check()
     occupancy = running.index.occupancy()
@@ -366,7 +388,7 @@ def test_whatever_happens_every_byte_is_the_right_one_and_every_slot_is_accounte
                 case "promote":
                     running.promote(names)
                 case "ask":
-                    running.tier.prefetch(None, names)
+                    running.tier.prefetch(None, names, running.now_s)
                 case "drop":
                     running.index.drop(names[1:2])
                     running.tier.drop(names[1:2])

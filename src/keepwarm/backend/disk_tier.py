@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -34,6 +34,10 @@ NEARLY_FULL = 0.9
 """From this share of used slots on, blocks go to disk before they have lain for `idle_s`."""
 
 
+LOAD_LIMIT_S = 60.0
+"""Nobody waits longer for what is brought up: a disk that answers has read some ten GB by then."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskPolicy:
     """When blocks are written."""
@@ -49,6 +53,8 @@ class _Load:
 
     after: BlockHash | None
     names: list[BlockHash]
+    give_up_at: float
+    """Then nobody waits any more; it goes on all the same."""
     num_done: int = 0
     leases: list[HostLease] = field(default_factory=list)
     """So that nothing of it is evicted before all is there."""
@@ -64,16 +70,16 @@ class DiskTier:
         arena: HostArena,
         store: DiskStore,
         owner: Owner,
-        wake: Callable[[], None],
+        worker: DiskWorker,
         policy: DiskPolicy | None = None,
     ) -> None:
-        """`wake` is called from another thread when `tick` has something to do."""
+        """The store and the worker, which alone touches it from now on, are closed with this."""
         self._index = index
         self._arena = arena
         self._store = store
         self._owner = owner
         self._policy = policy or DiskPolicy()
-        self._worker = DiskWorker(wake)
+        self._worker = worker
         self._piece_blocks = max(1, PIECE_BYTES // arena.layout.slot_bytes)
         self._loading: dict[BlockHash, _Load] = {}
         self._parents: dict[BlockHash, BlockHash | None] = {}  # of what is in L1, parents first
@@ -84,17 +90,17 @@ class DiskTier:
 
     # -- up ------------------------------------------------------------------------------------
 
-    def prefetch(self, after: BlockHash | None, names: Sequence[BlockHash]) -> bool:
-        """See `HostTier.prefetch`."""
+    def prefetch(self, after: BlockHash | None, names: Sequence[BlockHash], now_s: float) -> bool:
+        """See `HostTier.prefetch`. A disk that hangs is not waited for."""
         self._worker.settle()
         if not names or self._is_off or self._worker.has_failed:
             return False
         if names[0] in self._loading:
-            return True
+            return now_s < self._loading[names[0]].give_up_at
         num_found = self._store.find(after, names)
         if not num_found or names[0] in self._parents:
             return False
-        load = _Load(after=after, names=list(names[:num_found]))
+        load = _Load(after=after, names=list(names[:num_found]), give_up_at=now_s + LOAD_LIMIT_S)
         self._loading.update(dict.fromkeys(load.names, load))
         self._go_on(load)
         return names[0] in self._loading
@@ -162,7 +168,7 @@ class DiskTier:
                 parent = name
 
     def tick(self, now_s: float) -> float | None:
-        """Do what is due. Seconds until more will be; None: when `wake` or `note` is called."""
+        """Do what is due. Seconds until more will be; None: when the worker wakes, or after `note`."""
         self._worker.settle()
         if self._is_off or self._worker.has_failed or self._is_writing:
             return None
