@@ -42,7 +42,7 @@ class _Work(Generic[ResultT]):
 class DiskWorker:
     """Work is handed in, and what came of it taken, by one thread; done by another. Close it."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], object]) -> None:
         """`wake` is called from the other thread whenever `settle` has something to do."""
         self._wake = wake
         self._queue: PriorityQueue[tuple[int, int, _Work[object] | None]] = PriorityQueue()

@@ -11,12 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
-
 from keepwarm.backend.disk_records import Record, load_records, save_records
 from keepwarm.backend.disk_store import DiskStore
 from keepwarm.backend.disk_tier import DiskPolicy, DiskTier
 from keepwarm.backend.disk_worker import DiskWorker, Urgency
+from keepwarm.backend.host_messages import DiskStatus
 from keepwarm.cache.host_index import HostIndex, Owner
 from keepwarm.core.errors import BadSetting
 from keepwarm.core.host_tier import HostArena, HostGeometry
@@ -32,20 +31,6 @@ DISK_OWNER = Owner(0)
 """Holds the leases of what is read and written; connections count from 1."""
 
 
-class DiskStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Gauges now, and counters (num_*_total) since start."""
-
-    budget_bytes: int
-    off_reason: str | None
-    """Why nothing is written, or the tier is not there at all."""
-    num_blocks: int = 0
-    num_bytes: int = 0
-    num_read_total: int = 0
-    num_written_total: int = 0
-    num_evicted_total: int = 0
-    num_damaged_total: int = 0
-
-
 @dataclass(slots=True, kw_only=True)
 class HostDisk:
     """One folder, opened for the blocks that L1 holds now. Called by the thread that owns L1's index."""
@@ -54,7 +39,7 @@ class HostDisk:
     budget_bytes: int
     policy: DiskPolicy = field(default_factory=DiskPolicy)
     clock: Callable[[], float] = time.monotonic
-    wake: Callable[[], None] = lambda: None
+    wake: Callable[[], object] = lambda: None
     """Called from another thread when `tick` has something to do."""
     _worker: DiskWorker | None = None
     _store: DiskStore | None = None

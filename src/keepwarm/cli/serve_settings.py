@@ -107,6 +107,17 @@ class ServeSettings:
             open_below=True,
         ),
     ] = None
+    host_cache_gb: Annotated[
+        float | None,
+        number(
+            float,
+            "--host-cache-gb",
+            help="GB (10^9 bytes) of host memory for conversations that have left the device, lowered to "
+            "what the machine can spare; 0: none.",
+            show_default="a quarter of what the machine can spare",
+            least=0.0,
+        ),
+    ] = None
     disk_cache_gb: Annotated[
         float,
         number(
@@ -223,6 +234,10 @@ class ServeSettings:
             raise BadSetting(
                 f"--device-cache-gb {self.device_cache_gb} and --gpu-memory-utilization "
                 f"{self.gpu_memory_utilization} both size the cache: give one of them"
+            )
+        if self.disk_cache_gb and self.host_cache_gb == 0:
+            raise BadSetting(
+                f"--disk-cache-gb {self.disk_cache_gb:g} lies below host memory, and --host-cache-gb is 0"
             )
         if self.script is not None and self.engine != "scripted":
             raise BadSetting(f"--script {self.script} is for --engine scripted; --engine is {self.engine}")
