@@ -120,6 +120,16 @@ class ServeSettings:
             least=0.0,
         ),
     ] = None
+    disk_cache_gb: Annotated[
+        float,
+        number(
+            float,
+            "--disk-cache-gb",
+            help="GB (10^9 bytes) in the folder disk-cache of --data-dir, on a disk of this machine, where "
+            "idle sessions are kept and a restart finds them; lowered to what is free there. 0: none.",
+            least=0.0,
+        ),
+    ] = 0.0
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         option(
@@ -249,6 +259,10 @@ class ServeSettings:
             raise BadSetting(
                 f"--device-cache-gb {self.device_cache_gb} and --gpu-memory-utilization "
                 f"{self.gpu_memory_utilization} both size the cache: give one of them"
+            )
+        if self.disk_cache_gb and self.host_cache_gb == 0:
+            raise BadSetting(
+                f"--disk-cache-gb {self.disk_cache_gb:g} lies below host memory, and --host-cache-gb is 0"
             )
         if self.script is not None and self.engine != "scripted":
             raise BadSetting(f"--script {self.script} is for --engine scripted; --engine is {self.engine}")
