@@ -13,6 +13,7 @@ from keepwarm.chat.parsing.registry import check_tool_format, tool_format_names
 from keepwarm.cli.data_dir import DataDirOption
 from keepwarm.cli.settings_command import number, option
 from keepwarm.core.errors import BadSetting
+from keepwarm.core.restarts import RestartLimits
 from keepwarm.gateway.model_names import DEFAULT_ALIASES, MAX_NAME_CHARACTERS
 
 _BACKEND_DEFAULTS: dict[str, Any] = {
@@ -162,6 +163,16 @@ class ServeSettings:
     start_timeout_s: Annotated[
         float, number(float, "--start-timeout-s", help="Seconds the model may take to load.", least=1.0)
     ] = 600.0
+    max_crashes: Annotated[
+        int,
+        number(
+            int,
+            "--max-crashes",
+            help="Crashes of the backend within 10 minutes after which it is left stopped and requests are "
+            "refused with the reason; until then it is started again.",
+            least=1,
+        ),
+    ] = RestartLimits().max_losses
     drain_timeout_s: Annotated[
         float,
         number(
