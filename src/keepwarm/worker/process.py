@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from abc import ABC, abstractmethod
-from asyncio.subprocess import PIPE, STDOUT, Process
+from asyncio.subprocess import PIPE, STDOUT, Process, SubprocessStreamProtocol
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -74,11 +74,16 @@ class ChildProcess(ABC, Generic[Description]):
         self._on_log_line = on_log_line or (lambda line: logger.info("%s: %s", name, line))
         self._log_tail: deque[str] = deque(maxlen=_NUM_LOG_LINES)
         self._process: Process | None = None
+        self._has_ended = asyncio.Event()
         self._log_reader: asyncio.Task[None] | None = None
 
     @abstractmethod
     def asking(self) -> AbstractAsyncContextManager[Callable[[], Awaitable[Description | None]]]:
         """Gives a function that asks it once what it serves; None: it is not ready yet."""
+
+    @property
+    def has_started(self) -> bool:
+        return self._process is not None
 
     @property
     def pid(self) -> int:
@@ -87,14 +92,7 @@ class ChildProcess(ABC, Generic[Description]):
     async def start(self) -> None:
         """Spawn it, in a process group of its own. Raises `SetupError`."""
         try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command,
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=STDOUT,
-                start_new_session=True,
-                limit=_MAX_LINE_BYTES,
-            )
+            self._process = await self._spawn()
         except OSError as error:
             raise SetupError(f"the {self.name} process could not be started: {error}") from error
         self._log_reader = asyncio.create_task(self._read_log(), name=f"{self.name} log")
@@ -116,7 +114,9 @@ class ChildProcess(ABC, Generic[Description]):
 
     async def wait(self) -> int:
         """Until it ends, for whatever reason; its exit status (negative: the signal)."""
-        return await self._started().wait()
+        process = self._started()
+        await self._has_ended.wait()
+        return _status(process)
 
     async def stop(self, limit_s: float = DEFAULT_STOP_LIMIT_S) -> int:
         """Ask it to end, wait, kill its whole group. Its exit status; nothing of it is left."""
@@ -124,13 +124,27 @@ class ChildProcess(ABC, Generic[Description]):
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), limit_s)
+            await asyncio.wait_for(self.wait(), limit_s)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        status = await asyncio.wait_for(process.wait(), _KILL_LIMIT_S)
+        status = await asyncio.wait_for(self.wait(), _KILL_LIMIT_S)
         await self._wait_for_group()
         await self._end_log()
         return status
+
+    async def _spawn(self) -> Process:
+        """What `asyncio.create_subprocess_exec` does, whose `wait` however does not return while a
+        grandchild holds a pipe open."""
+        loop = asyncio.get_running_loop()
+        transport, protocol = await loop.subprocess_exec(
+            lambda: _Watched(self._has_ended, loop),
+            *self._command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=STDOUT,
+            start_new_session=True,
+        )
+        return Process(transport, protocol, loop)
 
     async def _poll_until_ready(self) -> Description:
         async with self.asking() as ask:
@@ -190,6 +204,22 @@ class ChildProcess(ABC, Generic[Description]):
         if self._process is None:
             raise InvariantBroken(f"the {self.name} process was not started")
         return self._process
+
+
+class _Watched(SubprocessStreamProtocol):
+    def __init__(self, has_ended: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=_MAX_LINE_BYTES, loop=loop)
+        self._has_ended = has_ended
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self._has_ended.set()
+
+
+def _status(process: Process) -> int:
+    if process.returncode is None:
+        raise InvariantBroken("a process that has ended has no exit status")
+    return process.returncode
 
 
 def _lives(group: int) -> bool:
