@@ -90,9 +90,15 @@ class ChildProcess(ABC, Generic[Description]):
         return self._started().pid
 
     async def start(self) -> None:
-        """Spawn it, in a process group of its own. Raises `SetupError`."""
+        """Spawn it, in a process group of its own. Raises `SetupError`. Cancelled, it leaves nothing."""
+        spawning = asyncio.create_task(self._spawn(), name=f"spawn {self.name}")
         try:
-            self._process = await self._spawn()
+            self._process = await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            with contextlib.suppress(OSError):
+                self._process = await spawning
+                await self.stop(0.0)
+            raise
         except OSError as error:
             raise SetupError(f"the {self.name} process could not be started: {error}") from error
         self._log_reader = asyncio.create_task(self._read_log(), name=f"{self.name} log")
