@@ -11,6 +11,7 @@ import logging
 import os
 import stat
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
@@ -21,6 +22,7 @@ from keepwarm.backend.native import CacheNaming, NativeBackend
 from keepwarm.backend.rank_process import RankProcess
 from keepwarm.backend.settings import BackendSettings, decode_settings
 from keepwarm.backend.words import Words
+from keepwarm.chat.replay import ReplayMemo
 from keepwarm.contract.serve import serve_backend
 from keepwarm.core.errors import SetupError
 
@@ -62,19 +64,19 @@ async def _serve(settings: BackendSettings) -> None:
     await serve_backend(backend, settings.socket_path, watch)
 
 
-def build_native_backend(settings: BackendSettings) -> NativeBackend:
-    """Nothing is loaded yet. Raises `BadSetting`."""
+def build_native_backend(settings: BackendSettings, replay: ReplayMemo | None = None) -> NativeBackend:
+    """Nothing is loaded yet; `replay` may hold answers of an earlier front. Raises `BadSetting`."""
     key = load_or_create_key(Path(settings.data_dir))
     identity = model_identity(settings.model_path, settings.dtype)
     return NativeBackend(
         settings,
         rank=RankProcess(settings, hash_key=key),
-        load_words=lambda: _load_words(settings),
+        load_words=lambda: _load_words(settings, replay),
         naming=CacheNaming(key=key, model_identity=identity),
     )
 
 
-def _load_words(settings: BackendSettings) -> Words:
+def _load_words(settings: BackendSettings, replay: ReplayMemo | None) -> Words:
     if settings.engine == "scripted" and settings.script_path is None:
         from keepwarm.backend.scripted_words import ByteWords
 
@@ -85,6 +87,8 @@ def _load_words(settings: BackendSettings) -> Words:
         settings.model_path,
         tool_format=settings.tool_format,
         conversation_memory_bytes=int(settings.conversation_memory_mb * 1e6),
+        replay=replay,
+        now=None if settings.date_shown_s is None else datetime.fromtimestamp(settings.date_shown_s),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -276,6 +277,7 @@ def backend_settings(
         model_name=model_name,
         socket_path=str(socket_path),
         data_dir=str(data_dir),
+        date_shown_s=time.time(),
         script_path=None if settings.script is None else str(settings.script.expanduser().absolute()),
         **shared,
     )

@@ -189,9 +189,12 @@ class ChildProcess(ABC, Generic[Description]):
                 continue
             if not raw:
                 return
-            line = raw.decode(errors="replace").rstrip("\n")
-            self._log_tail.append(line)
-            self._on_log_line(line)
+            self.hear(raw.decode(errors="replace").rstrip("\n"))
+
+    def hear(self, line: str) -> None:
+        """A line that it wrote, to standard output or error."""
+        self._log_tail.append(line)
+        self._on_log_line(line)
 
     async def _end_log(self) -> None:
         """Everything it wrote has been read, unless a grandchild holds the pipe open."""
