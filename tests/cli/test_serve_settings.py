@@ -67,3 +67,15 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_loaded(
 ) -> None:
     with pytest.raises(BadSetting, match=complaint):
         settings(*arguments)
+
+
+def test_host_memory_is_an_amount_of_memory() -> None:
+    assert settings().host_cache_gb is None
+    assert settings("--host-cache-gb", "0").host_cache_gb == 0.0
+    assert settings("--host-cache-gb", "1.5").host_cache_gb == 1.5
+
+
+@pytest.mark.parametrize("wrong", ["-1", "nan", "inf", "1e999", "much"])
+def test_what_is_no_amount_of_memory_is_refused(wrong: str) -> None:
+    with pytest.raises(BadSetting, match="--host-cache-gb"):
+        settings(f"--host-cache-gb={wrong}")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import stat
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +17,7 @@ import uvloop
 
 from keepwarm.backend.cache_key import load_or_create_key, model_identity
 from keepwarm.backend.native import CacheNaming, NativeBackend
+from keepwarm.backend.parent import stdin_belongs_to_a_parent, stdin_closed
 from keepwarm.backend.rank_process import RankProcess
 from keepwarm.backend.settings import BackendSettings, decode_settings
 from keepwarm.backend.words import Words
@@ -28,7 +27,6 @@ from keepwarm.core.errors import SetupError
 
 logger = logging.getLogger(__name__)
 
-_STDIN_FD = 0
 _SETUP_FAILED_STATUS = 2
 
 
@@ -60,7 +58,7 @@ def run_backend(settings: BackendSettings | None = None) -> int:
 
 async def _serve(settings: BackendSettings) -> None:
     backend = build_native_backend(settings)
-    watch = stdin_closed if _stdin_belongs_to_a_parent() else None
+    watch = stdin_closed if stdin_belongs_to_a_parent() else None
     await serve_backend(backend, settings.socket_path, watch)
 
 
@@ -90,26 +88,3 @@ def _load_words(settings: BackendSettings, replay: ReplayMemo | None) -> Words:
         replay=replay,
         now=None if settings.date_shown_s is None else datetime.fromtimestamp(settings.date_shown_s),
     )
-
-
-def _stdin_belongs_to_a_parent() -> bool:
-    """A pipe or a socket does; a terminal, a file or /dev/null says nothing about anyone's life."""
-    try:
-        mode = os.fstat(_STDIN_FD).st_mode
-    except OSError:
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-
-
-async def stdin_closed() -> None:
-    """Returns at the end of standard input."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    transport, _protocol = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(_STDIN_FD), "rb", buffering=0)
-    )
-    try:
-        while await reader.read(4096):
-            pass
-    finally:
-        transport.close()

@@ -38,6 +38,8 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """CPU threads of the engine; None: all cores this process may use."""
     prefix_cache: bool = True
     """False: every turn is read from its first token."""
+    host_cache_socket: str | None = None
+    """Where `keepwarm hostcache` listens; None: nothing is kept in host memory."""
     conversation_memory_mb: float = 1024.0
     """MB (10^6 bytes) of host memory for conversations that need not be gone through again when they
     grow; 0: each turn is rendered whole."""

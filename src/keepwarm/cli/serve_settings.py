@@ -109,6 +109,17 @@ class ServeSettings:
             open_below=True,
         ),
     ] = None
+    host_cache_gb: Annotated[
+        float | None,
+        number(
+            float,
+            "--host-cache-gb",
+            help="GB (10^9 bytes) of host memory for conversations that have left the device, lowered to "
+            "what the machine can spare; 0: none.",
+            show_default="a quarter of what the machine can spare",
+            least=0.0,
+        ),
+    ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         option(
