@@ -48,6 +48,9 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     grow; 0: each turn is rendered whole."""
     tool_format: str = "auto"
     """The markup that tool calls are read in; auto: by the chat template, none: calls stay text."""
+    date_shown_s: float | None = None
+    """Unix time whose date is shown by templates that show one; None: this start's. One that changed
+    at a restart would turn every conversation's prefix."""
     engine: Literal["torch", "scripted"] = "torch"
     """scripted: no weights; the answers are those of `script_path`, or made-up tokens without one."""
     script_path: str | None = None

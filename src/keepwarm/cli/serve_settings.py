@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ from keepwarm.chat.parsing.registry import check_tool_format, tool_format_names
 from keepwarm.cli.data_dir import DataDirOption
 from keepwarm.cli.settings_command import number, option
 from keepwarm.core.errors import BadSetting
+from keepwarm.core.restarts import RestartLimits
 from keepwarm.gateway.model_names import DEFAULT_ALIASES, MAX_NAME_CHARACTERS
 
 _BACKEND_DEFAULTS: dict[str, Any] = {
@@ -208,6 +210,16 @@ class ServeSettings:
     start_timeout_s: Annotated[
         float, number(float, "--start-timeout-s", help="Seconds the model may take to load.", least=1.0)
     ] = 600.0
+    max_crashes: Annotated[
+        int,
+        number(
+            int,
+            "--max-crashes",
+            help="Crashes of the backend within 10 minutes after which it is left stopped and requests are "
+            "refused with the reason; until then it is started again.",
+            least=1,
+        ),
+    ] = RestartLimits().max_losses
     drain_timeout_s: Annotated[
         float,
         number(
@@ -315,6 +327,7 @@ def backend_settings(
         model_name=model_name,
         socket_path=str(socket_path),
         data_dir=str(data_dir),
+        date_shown_s=time.time(),
         script_path=None if settings.script is None else str(settings.script.expanduser().absolute()),
         **shared,
     )
