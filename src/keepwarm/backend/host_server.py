@@ -25,7 +25,7 @@ from keepwarm.backend import host_messages as messages
 from keepwarm.backend.host_cache import HostCache
 from keepwarm.backend.rank_link import MessageDecoder, encode_message
 from keepwarm.cache.host_index import Owner
-from keepwarm.core.errors import BadSetting, to_wire
+from keepwarm.core.errors import BadSetting, InvariantBroken, to_wire
 from keepwarm.core.rank_messages import CacheEvent
 
 logger = logging.getLogger(__name__)
@@ -107,6 +107,8 @@ class HostServer:
                         self._cache.records.put(key, value)
                 case messages.GetRecords():
                     await self._send_records(connection)
+                case messages.Check():
+                    await loop.sock_sendall(connection, encode_message(self._checked()))
                 case messages.Bye():
                     self._cache.leave(owner)
                     self._publish()
@@ -132,6 +134,14 @@ class HostServer:
             sent = socket.send_fds(connection, [raw], [self._cache.descriptor])
             raw = raw[sent:]
         await asyncio.get_running_loop().sock_sendall(connection, raw)
+
+    def _checked(self) -> messages.Done | messages.Refused:
+        try:
+            self._cache.check()
+        except InvariantBroken as error:
+            logger.exception("the index of host memory is broken")
+            return messages.Refused(error=to_wire(error))
+        return messages.Done()
 
     async def _send_records(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
