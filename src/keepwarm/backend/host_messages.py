@@ -83,6 +83,10 @@ class GetRecords(msgspec.Struct, frozen=True, kw_only=True, tag="get_records"):
     """All records, oldest first."""
 
 
+class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
+    """Whether the index is sound. Answered by `Done` or `Refused`. Looks at every slot."""
+
+
 ToHost = (
     Attach
     | Find
@@ -96,6 +100,7 @@ ToHost = (
     | Observe
     | PutRecords
     | GetRecords
+    | Check
 )
 
 

@@ -27,7 +27,7 @@ from keepwarm.backend.host_cache import HostCache
 from keepwarm.backend.host_disk import HostDisk
 from keepwarm.backend.rank_link import MessageDecoder, encode_message
 from keepwarm.cache.host_index import Owner
-from keepwarm.core.errors import BadSetting, to_wire
+from keepwarm.core.errors import BadSetting, InvariantBroken, to_wire
 from keepwarm.core.rank_messages import CacheEvent
 
 logger = logging.getLogger(__name__)
@@ -123,6 +123,8 @@ class HostServer:
                         self._cache.records.put(key, value)
                 case messages.GetRecords():
                     await self._send_records(connection)
+                case messages.Check():
+                    await loop.sock_sendall(connection, encode_message(self._checked()))
                 case messages.Bye():
                     self._cache.leave(owner)
                     self._publish()
@@ -148,6 +150,14 @@ class HostServer:
             sent = socket.send_fds(connection, [raw], [self._cache.descriptor])
             raw = raw[sent:]
         await asyncio.get_running_loop().sock_sendall(connection, raw)
+
+    def _checked(self) -> messages.Done | messages.Refused:
+        try:
+            self._cache.check()
+        except InvariantBroken as error:
+            logger.exception("the index of host memory is broken")
+            return messages.Refused(error=to_wire(error))
+        return messages.Done()
 
     async def _send_records(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -9,17 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
 import uvloop
 
 from keepwarm.backend.cache_key import load_or_create_key, model_identity
+from keepwarm.backend.host_feed import HostFeed
+from keepwarm.backend.host_link import observe
 from keepwarm.backend.native import CacheNaming, NativeBackend
 from keepwarm.backend.parent import stdin_belongs_to_a_parent, stdin_closed
+from keepwarm.backend.rank_group import RankGroup
 from keepwarm.backend.rank_process import RankProcess
 from keepwarm.backend.settings import BackendSettings, decode_settings
 from keepwarm.backend.words import Words
+from keepwarm.chat.replay import ReplayMemo
 from keepwarm.contract.serve import serve_backend
 from keepwarm.core.errors import SetupError
 
@@ -60,19 +65,29 @@ async def _serve(settings: BackendSettings) -> None:
     await serve_backend(backend, settings.socket_path, watch)
 
 
-def build_native_backend(settings: BackendSettings) -> NativeBackend:
-    """Nothing is loaded yet. Raises `BadSetting`."""
+def build_native_backend(settings: BackendSettings, replay: ReplayMemo | None = None) -> NativeBackend:
+    """Nothing is loaded yet; `replay` may hold answers of an earlier front. Raises `BadSetting`."""
     key = load_or_create_key(Path(settings.data_dir))
     identity = model_identity(settings.model_path, settings.dtype)
+    ranks = RankGroup([RankProcess(settings, hash_key=key, rank=rank) for rank in range(settings.ranks)])
+    host = _host_feed(settings)
+    if host is not None:
+        host.watch(ranks.feed)
     return NativeBackend(
         settings,
-        rank=RankProcess(settings, hash_key=key),
-        load_words=lambda: _load_words(settings),
+        rank=ranks,
+        load_words=lambda: _load_words(settings, replay),
         naming=CacheNaming(key=key, model_identity=identity),
+        host=host,
     )
 
 
-def _load_words(settings: BackendSettings) -> Words:
+def _host_feed(settings: BackendSettings) -> HostFeed | None:
+    socket_path = settings.host_cache_socket
+    return None if socket_path is None else HostFeed(lambda: observe(socket_path))
+
+
+def _load_words(settings: BackendSettings, replay: ReplayMemo | None) -> Words:
     if settings.engine == "scripted" and settings.script_path is None:
         from keepwarm.backend.scripted_words import ByteWords
 
@@ -83,4 +98,6 @@ def _load_words(settings: BackendSettings) -> Words:
         settings.model_path,
         tool_format=settings.tool_format,
         conversation_memory_bytes=int(settings.conversation_memory_mb * 1e6),
+        replay=replay,
+        now=None if settings.date_shown_s is None else datetime.fromtimestamp(settings.date_shown_s),
     )

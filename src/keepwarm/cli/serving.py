@@ -1,4 +1,4 @@
-"""One server in this process: socket, backend child, gateway; up in that order, down in the reverse.
+"""One server in this process: socket, backend process, gateway; up in that order, down in the reverse.
 
 Owns the order and the waits. What to print and when to stop is the command's business.
 """
@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
 
@@ -21,12 +22,14 @@ from keepwarm.cli.listening import listen, url_of
 from keepwarm.cli.model_choice import choose_model
 from keepwarm.cli.serve_settings import ServeSettings, backend_settings
 from keepwarm.control.keys import FileKeys
+from keepwarm.core.restarts import RestartLimits
 from keepwarm.gateway.app import Gateway, build_app
 from keepwarm.gateway.directory import StaticDirectory
 from keepwarm.gateway.http_replica import HttpReplica
 from keepwarm.gateway.server import GatewayServer
 from keepwarm.gateway.settings import GatewaySettings
 from keepwarm.worker.child import BackendChild
+from keepwarm.worker.supervised import Supervised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,6 @@ class RunningServer:
     replica: ReplicaDescription
     block_size: int
     http: GatewayServer
-    backend: BackendChild
 
 
 @contextlib.asynccontextmanager
@@ -57,10 +59,13 @@ async def running_server(
             socket_path=Path(folder) / "backend.sock",
             data_dir=data_dir,
         )
-        async with _backend(told, settings.start_timeout_s, on_backend_log) as (backend, description):
+        backend = _supervised(settings, told, on_backend_log)
+        async with _served_by(backend) as description:
             with contextlib.closing(HttpReplica(told.socket_path)) as replica:
                 gateway = build_app(
-                    _gateway_settings(settings, model.name), keys=keys, replicas=StaticDirectory(replica)
+                    _gateway_settings(settings, model.name),
+                    keys=keys,
+                    replicas=StaticDirectory(replica, trouble=lambda: backend.trouble),
                 )
                 async with _http(gateway, listener) as http:
                     yield RunningServer(
@@ -68,7 +73,6 @@ async def running_server(
                         replica=description,
                         block_size=told.block_size,
                         http=http,
-                        backend=backend,
                     )
 
 
@@ -77,6 +81,7 @@ def _gateway_settings(settings: ServeSettings, model_name: str) -> GatewaySettin
         model_name=model_name,
         aliases=settings.aliases,
         strip_attribution=settings.strip_attribution,
+        share_prefixes=settings.share_prefixes,
         max_body_mb=settings.max_body_mb,
         drain_s=settings.drain_timeout_s,
     )
@@ -94,14 +99,25 @@ async def _http(gateway: Gateway, listener: socket.socket) -> AsyncIterator[Gate
         await serving
 
 
+def _supervised(
+    settings: ServeSettings, told: BackendSettings, on_log_line: Callable[[str], None]
+) -> Supervised[dict[str, Any]]:
+    async def new_life() -> BackendChild:
+        return BackendChild(msgspec.to_builtins(told), on_log_line=on_log_line)
+
+    return Supervised(
+        "backend",
+        new_life,
+        limits=RestartLimits(max_losses=settings.max_crashes),
+        start_limit_s=settings.start_timeout_s,
+    )
+
+
 @contextlib.asynccontextmanager
-async def _backend(
-    told: BackendSettings, start_timeout_s: float, on_log_line: Callable[[str], None]
-) -> AsyncIterator[tuple[BackendChild, ReplicaDescription]]:
-    backend = BackendChild(msgspec.to_builtins(told), on_log_line=on_log_line)
-    await backend.start()
+async def _served_by(backend: Supervised[dict[str, Any]]) -> AsyncIterator[ReplicaDescription]:
+    """What it serves, from its first start to its orderly end. Raises `SetupError`."""
+    description = await backend.start()
     try:
-        description = await backend.wait_until_ready(start_timeout_s)
-        yield backend, msgspec.convert(description, ReplicaDescription)
+        yield msgspec.convert(description, ReplicaDescription)
     finally:
         await backend.stop()
