@@ -394,13 +394,13 @@ def test_whatever_happens_every_byte_is_the_right_one_and_every_slot_is_accounte
                     on_disk.clear()
             running.settle()
             running.check()
-            for event in running.tier.take_events():
+            for event in running.store.take_events():
                 if event.kind == "stored":
                     on_disk.update(BlockNames(event.names))
                 else:
                     on_disk.difference_update(BlockNames(event.names))
+            assert len(on_disk) == running.store.stats().num_blocks
             assert running.store.stats().num_bytes <= budget
     finally:
         running.tier.close()
         running.check()
-    assert len(on_disk) >= 0

@@ -258,10 +258,6 @@ class DiskTier:
         self._stored_at.clear()
         self._worker.submit(self._store.drop_written, _nothing, urgency=Urgency.CORRECTION)
 
-    def take_events(self) -> list[CacheEvent]:
-        """What became of blocks on disk since the last call."""
-        return self._store.take_events()
-
     def close(self, write_limit_s: float = 0.0) -> None:
         """Write what is in L1 alone, the newest conversations first, for as long as that; then close."""
         self._worker.close()
