@@ -3,92 +3,36 @@ Real processes, made-up tokens, no torch."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psutil
 import pytest
 
-from tests.cli.command import COMMAND_LIMIT_S, Serving, serving, start
+from tests.cli.command import COMMAND_LIMIT_S, serving, start
+from tests.cli.serving_processes import (
+    LONG_STREAM,
+    SLOWLY,
+    TURN,
+    attempts,
+    client_of,
+    front_of,
+    read_until,
+    until_lost,
+    until_ready,
+    wait_for_process,
+    whole_family,
+)
 
-TURN: dict[str, Any] = {
-    "model": "default",
-    "max_tokens": 4,
-    "messages": [{"role": "user", "content": "Hello"}],
-}
-LONG_STREAM = TURN | {"max_tokens": 4000, "stream": True}
-SLOWLY = ("--script-step-ms", "5")
 RETRYABLE = {"/v1/messages": 529, "/v1/chat/completions": 503, "/v1/responses": 503}
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/messages": TURN,
     "/v1/chat/completions": TURN,
     "/v1/responses": {"model": "default", "input": "Hello", "max_output_tokens": 4},
 }
-
-
-@contextlib.contextmanager
-def client_of(server: Serving) -> Iterator[httpx.Client]:
-    headers = {"x-api-key": server.ready["key"]}
-    with httpx.Client(base_url=server.url, headers=headers, timeout=COMMAND_LIMIT_S) as client:
-        yield client
-
-
-def front_of(server: Serving) -> psutil.Process:
-    """The backend process that lives now; waits where there is none."""
-    for _ in attempts():
-        for child in psutil.Process(server.process.pid).children():
-            with contextlib.suppress(psutil.Error):
-                if "backend" in child.cmdline() and child.status() != psutil.STATUS_ZOMBIE:
-                    return child
-    raise AssertionError(server.log.read_text())
-
-
-def attempts() -> Iterator[None]:
-    deadline = time.monotonic() + COMMAND_LIMIT_S
-    while time.monotonic() < deadline:
-        yield
-        time.sleep(0.02)  # another process gives no signal to wait on
-
-
-def until_ready(client: httpx.Client) -> list[dict[str, Any]]:
-    """Wait until it serves; what it said meanwhile."""
-    said: list[dict[str, Any]] = []
-    for _ in attempts():
-        answer = client.get("/readyz")
-        if answer.status_code == 200:
-            return said
-        said.append(answer.json())
-    raise AssertionError(said)
-
-
-def until_lost(client: httpx.Client) -> None:
-    for _ in attempts():
-        if client.get("/readyz").status_code != 200:
-            return
-    raise AssertionError("it still serves")
-
-
-def read_until(lines: Iterator[str], words: str) -> None:
-    assert any(words in line for line in lines)
-
-
-@contextlib.contextmanager
-def whole_family(server: Serving) -> Iterator[None]:
-    """Ends the server; nothing that lived before is left."""
-    yield
-    family = psutil.Process(server.process.pid).children(recursive=True)
-    server.process.terminate()
-    assert server.process.wait(COMMAND_LIMIT_S) == 0
-    _gone, alive = psutil.wait_procs(family, timeout=COMMAND_LIMIT_S)
-    assert not alive
-    assert "Traceback" not in server.log.read_text()
 
 
 def test_a_killed_front_ends_each_stream_once_and_comes_back(tmp_path: Path) -> None:
@@ -175,7 +119,8 @@ def test_one_that_is_killed_again_and_again_is_left_stopped_and_says_so(tmp_path
             assert refused.json()["error"]["message"] == reason
             assert refused.headers["x-should-retry"] == "false"
             assert "retry-after" not in refused.headers
-        assert not psutil.Process(server.process.pid).children()
+        left = psutil.Process(server.process.pid).children(recursive=True)
+        assert not [child for child in left if "hostcache" not in child.cmdline()]
 
 
 def test_a_start_that_a_setting_forbids_is_not_tried_again(tmp_path: Path) -> None:
@@ -195,13 +140,7 @@ def test_a_start_that_a_setting_forbids_is_not_tried_again(tmp_path: Path) -> No
 
 def test_a_front_killed_in_its_first_start_fails_it(tmp_path: Path) -> None:
     with start(tmp_path) as (process, log):
-        front = None
-        for _ in attempts():
-            children = psutil.Process(process.pid).children()
-            if children:
-                front = children[0]
-                break
-        assert front is not None
+        front = wait_for_process(process.pid, "backend")
         front.kill()
         assert process.wait(COMMAND_LIMIT_S) == 2
     assert "ended while starting (killed by SIGKILL" in log.read_text()

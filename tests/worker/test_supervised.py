@@ -7,11 +7,13 @@ import contextlib
 import os
 import signal
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import psutil
 import pytest
+import uvloop
 
 from keepwarm.core.errors import Degraded, NotReady, SetupError
 from keepwarm.core.restarts import RestartLimits
@@ -204,6 +206,32 @@ async def test_what_a_life_started_is_gone_when_it_is(tmp_path: Path) -> None:
         await until(lambda: toy.num_restarts == 1)
         with contextlib.suppress(psutil.NoSuchProcess):
             assert grandchild.status() == psutil.STATUS_ZOMBIE
+
+
+def test_one_that_dies_before_it_is_told_anything_has_failed_to_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the loop of `serve`, where a write to a closed pipe raises."""
+
+    async def start() -> None:
+        child = TouchingChild(tmp_path, 0, CRASHES)
+        spawn = child._spawn
+
+        async def spawn_and_wait() -> Process:
+            process = await spawn()
+            await process.wait()
+            assert process.stdin is not None
+            while not process.stdin.is_closing():
+                await asyncio.sleep(0.01)
+            return process
+
+        monkeypatch.setattr(child, "_spawn", spawn_and_wait)
+        await child.start()
+        with pytest.raises(SetupError, match="exit status 7"):
+            await child.wait_until_ready(PATIENCE_S)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(start(), PATIENCE_S))
 
 
 def test_a_refusal_keeps_its_sentence() -> None:

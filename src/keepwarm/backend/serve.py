@@ -7,8 +7,10 @@ one line of settings, then nothing; end of file means that the starter is dead.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sys
+from collections.abc import AsyncIterator
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -17,13 +19,15 @@ import uvloop
 
 from keepwarm.backend.cache_key import load_or_create_key, model_identity
 from keepwarm.backend.host_feed import HostFeed
-from keepwarm.backend.host_link import observe
+from keepwarm.backend.host_link import RecordsLink, observe
+from keepwarm.backend.kept_answers import KeptAnswers
 from keepwarm.backend.native import CacheNaming, NativeBackend
 from keepwarm.backend.parent import stdin_belongs_to_a_parent, stdin_closed
 from keepwarm.backend.rank_group import RankGroup
 from keepwarm.backend.rank_process import RankProcess
 from keepwarm.backend.settings import BackendSettings, decode_settings
 from keepwarm.backend.words import Words
+from keepwarm.chat.answer_records import AnswerRecords
 from keepwarm.chat.replay import ReplayMemo
 from keepwarm.contract.serve import serve_backend
 from keepwarm.core.errors import SetupError
@@ -60,9 +64,26 @@ def run_backend(settings: BackendSettings | None = None) -> int:
 
 
 async def _serve(settings: BackendSettings) -> None:
-    backend = build_native_backend(settings)
     watch = stdin_closed if stdin_belongs_to_a_parent() else None
-    await serve_backend(backend, settings.socket_path, watch)
+    async with _answers_kept_for(settings) as replay:
+        backend = build_native_backend(settings, replay)
+        await serve_backend(backend, settings.socket_path, watch)
+
+
+@contextlib.asynccontextmanager
+async def _answers_kept_for(settings: BackendSettings) -> AsyncIterator[ReplayMemo]:
+    """The memory of answers, which outlives this process where something is there to keep it."""
+    socket_path = settings.host_cache_socket
+    if socket_path is None:
+        yield ReplayMemo()
+        return
+    records = AnswerRecords(model_identity(settings.model_path, settings.dtype))
+    kept = KeptAnswers(records, lambda: RecordsLink.open(socket_path))
+    await kept.open()
+    try:
+        yield kept.memo
+    finally:
+        await kept.close()
 
 
 def build_native_backend(settings: BackendSettings, replay: ReplayMemo | None = None) -> NativeBackend:

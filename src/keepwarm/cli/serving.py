@@ -1,4 +1,4 @@
-"""One server in this process: socket, backend process, gateway; up in that order, down in the reverse.
+"""One server in this process: socket, host cache, backend, gateway; up in that order, down in the reverse.
 
 Owns the order and the waits. What to print and when to stop is the command's business.
 """
@@ -12,24 +12,18 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-import msgspec
-
-from keepwarm.backend.settings import BackendSettings
 from keepwarm.chat.request import ReplicaDescription
 from keepwarm.cli.listening import listen, url_of
 from keepwarm.cli.model_choice import choose_model
 from keepwarm.cli.serve_settings import ServeSettings, backend_settings
+from keepwarm.cli.served_processes import backend_process, host_cache_process, kept, served_by
 from keepwarm.control.keys import FileKeys
-from keepwarm.core.restarts import RestartLimits
 from keepwarm.gateway.app import Gateway, build_app
 from keepwarm.gateway.directory import StaticDirectory
 from keepwarm.gateway.http_replica import HttpReplica
 from keepwarm.gateway.server import GatewayServer
 from keepwarm.gateway.settings import GatewaySettings
-from keepwarm.worker.child import BackendChild
-from keepwarm.worker.supervised import Supervised
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +53,9 @@ async def running_server(
             socket_path=Path(folder) / "backend.sock",
             data_dir=data_dir,
         )
-        backend = _supervised(settings, told, on_backend_log)
-        async with _served_by(backend) as description:
+        host_cache = host_cache_process(settings, Path(folder), on_backend_log)
+        backend = backend_process(settings, told, host_cache, on_backend_log)
+        async with kept(host_cache), served_by(backend) as description:
             with contextlib.closing(HttpReplica(told.socket_path)) as replica:
                 gateway = build_app(
                     _gateway_settings(settings, model.name),
@@ -97,27 +92,3 @@ async def _http(gateway: Gateway, listener: socket.socket) -> AsyncIterator[Gate
     finally:
         server.stop()
         await serving
-
-
-def _supervised(
-    settings: ServeSettings, told: BackendSettings, on_log_line: Callable[[str], None]
-) -> Supervised[dict[str, Any]]:
-    async def new_life() -> BackendChild:
-        return BackendChild(msgspec.to_builtins(told), on_log_line=on_log_line)
-
-    return Supervised(
-        "backend",
-        new_life,
-        limits=RestartLimits(max_losses=settings.max_crashes),
-        start_limit_s=settings.start_timeout_s,
-    )
-
-
-@contextlib.asynccontextmanager
-async def _served_by(backend: Supervised[dict[str, Any]]) -> AsyncIterator[ReplicaDescription]:
-    """What it serves, from its first start to its orderly end. Raises `SetupError`."""
-    description = await backend.start()
-    try:
-        yield msgspec.convert(description, ReplicaDescription)
-    finally:
-        await backend.stop()

@@ -104,7 +104,8 @@ class ChildProcess(ABC, Generic[Description]):
         self._log_reader = asyncio.create_task(self._read_log(), name=f"{self.name} log")
         if self._process.stdin is None:
             raise InvariantBroken(f"the {self.name} process has no standard input")
-        self._process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
+        with contextlib.suppress(RuntimeError):  # uvloop's word for a pipe whose reader has died already
+            self._process.stdin.write(msgspec.json.encode(self._settings) + b"\n")
 
     async def wait_until_ready(self, limit_s: float) -> Description:
         """What it serves. Raises `StartRefused` with its own reason, or `StartFailed` with its last

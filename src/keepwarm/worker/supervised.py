@@ -35,12 +35,15 @@ class Supervised(Generic[Description]):
         name: str,
         new_life: Callable[[], Awaitable[ChildProcess[Description]]],
         *,
+        means: str = "",
         limits: RestartLimits | None = None,
         start_limit_s: float = DEFAULT_START_LIMIT_S,
         stop_limit_s: float = DEFAULT_STOP_LIMIT_S,
     ) -> None:
-        """`new_life` is awaited before each start and gives one that is not started."""
+        """`new_life` is awaited before each start and gives one that is not started. `means`: what a
+        loss is for those who are served, for the log."""
         self.name = name
+        self._means = f"; {means}" if means else ""
         self.trouble: NotReady | None = NotReady(f"the {name} is starting")
         """Why it does not serve; None: it does."""
         self.num_restarts = 0
@@ -89,7 +92,9 @@ class Supervised(Generic[Description]):
                     return
                 self._settled.clear()
                 self.trouble = NotReady(f"the {self.name} was lost ({why}) and is being started again")
-                logger.warning("%s lost (%s): starting it again in %.1f s", self.name, why, delay_s)
+                logger.warning(
+                    "%s lost (%s): starting it again in %.1f s%s", self.name, why, delay_s, self._means
+                )
                 await asyncio.sleep(delay_s)
                 try:
                     why = await self._try_restart()
@@ -154,5 +159,5 @@ class Supervised(Generic[Description]):
         )
 
     def _give_up(self, reason: str) -> None:
-        logger.error("%s", reason)
+        logger.error("%s%s", reason, self._means)
         self._rest(Degraded(reason))
