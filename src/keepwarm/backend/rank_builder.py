@@ -62,6 +62,7 @@ def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
             gpu_memory_utilization=settings.gpu_memory_utilization,
             dtype=settings.dtype,
             num_threads=settings.num_threads,
+            num_ranks=settings.ranks,
         ),
         load_vocabulary=lambda: load_vocabulary(settings.model_path),
     )

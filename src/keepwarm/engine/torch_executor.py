@@ -41,6 +41,7 @@ from keepwarm.engine.grammars import Grammars
 from keepwarm.engine.kv_pools import KvPools, LayerShape
 from keepwarm.engine.memory import cache_size, free_memory_bytes, usable_cores
 from keepwarm.engine.model_loading import load_model
+from keepwarm.engine.rank_share import threads_of_a_rank
 from keepwarm.engine.sampling import SEED_BITS, Draw, DrawnToken, draw_tokens
 from keepwarm.engine.sequences import SequenceState, SequenceTable
 from keepwarm.engine.settings import EngineSettings
@@ -70,7 +71,7 @@ def build_torch_executor(
     spec = inspect_checkpoint(settings.model_path)
     max_model_len = _checked_max_model_len(settings, spec)
     _check_settings(settings)
-    num_threads = settings.num_threads or usable_cores()
+    num_threads = threads_of_a_rank(settings, num_cores=usable_cores())
     torch.set_num_threads(num_threads)
     dtype = _DTYPES[settings.dtype]
     model = load_model(spec, dtype)
