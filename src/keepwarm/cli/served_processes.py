@@ -40,13 +40,19 @@ class HostCacheProcess:
 
 
 def host_cache_process(
-    settings: ServeSettings, folder: Path, on_log_line: Callable[[str], None]
+    settings: ServeSettings, folder: Path, data_dir: Path, on_log_line: Callable[[str], None]
 ) -> HostCacheProcess | None:
+    """`folder` is for its socket; what goes to disk lies in `data_dir`."""
     """None: nothing is to be kept in host memory."""
     if settings.host_cache_gb == 0.0:
         return None
     socket_path = str(folder / "host.sock")
-    told = {"socket_path": socket_path, "host_cache_gb": settings.host_cache_gb}
+    told = {
+        "socket_path": socket_path,
+        "host_cache_gb": settings.host_cache_gb,
+        "disk_cache_gb": settings.disk_cache_gb,
+        "disk_folder": str(data_dir / "disk-cache"),
+    }
 
     async def new_life() -> HostCacheChild:
         return HostCacheChild(told, on_log_line=on_log_line)
