@@ -324,6 +324,17 @@ async def test_a_link_to_a_dead_owner_keeps_nothing_and_says_so(tmp_path: Path) 
             await first_told(cache)
 
 
+def test_a_rank_s_mistake_costs_it_its_own_connection_alone(cache: RunningHostCache) -> None:
+    with rank(cache, 0) as right, rank(cache, 1) as wrong:
+        store(right, "abc")
+        lease = found(wrong, "abc")
+        wrong.release(lease)
+        with pytest.raises(HostTierLost):
+            wrong.release(lease)
+        assert len(read(right, "abc")) == 3
+    assert "owner 2 has no lease 2" in cache.log.read_text()
+
+
 def test_a_stream_that_is_none_of_ours_ends_its_own_connection_alone(cache: RunningHostCache) -> None:
     with rank(cache) as client:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as stranger:

@@ -54,6 +54,11 @@ def test_an_alias_that_no_client_can_ask_for_is_refused(alias: str, complaint: s
     [
         (("--device-cache-gb", "0"), "--device-cache-gb 0.0: must be more than 0"),
         (("--gpu-memory-utilization", "0"), "--gpu-memory-utilization 0.0: must be more than 0, at most 1"),
+        (("--disk-cache-gb", "-1"), "--disk-cache-gb -1.0: must be at least 0"),
+        (
+            ("--disk-cache-gb", "5", "--host-cache-gb", "0"),
+            "--disk-cache-gb 5 lies below host memory, and --host-cache-gb is 0",
+        ),
         (("--script-step-ms", "5"), "--script-step-ms 5.0 is for --engine scripted; --engine is torch"),
         (
             ("--engine", "scripted", "--model", "m"),

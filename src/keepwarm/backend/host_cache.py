@@ -1,4 +1,4 @@
-"""L1 as its owner has it: the segment, its index, and records; answers messages, knows no socket.
+"""L1 as its owner has it: the segment, its index, records, and a disk below; knows no socket.
 
 The first rank that attaches says what a block is. A rank with other blocks gets the arena made anew
 where nobody else is attached; what was in it is told as cleared.
@@ -15,6 +15,7 @@ import numpy as np
 
 from keepwarm.backend import host_messages as messages
 from keepwarm.backend.host_arena import MappedArena, make_segment
+from keepwarm.backend.host_disk import HostDisk
 from keepwarm.backend.host_records import HostRecords
 from keepwarm.cache.host_index import HostCounters, HostIndex, HostOccupancy, Owner
 from keepwarm.core.errors import BadSetting, InvariantBroken
@@ -56,6 +57,8 @@ class HostCache:
     setting: str = "--host-cache-gb"
     """What the budget comes from, for errors."""
     records: HostRecords = field(default_factory=lambda: HostRecords(64_000_000))
+    disk: HostDisk | None = None
+    """The third tier; None: there is none."""
     _segment: _Segment | None = None
     _attached: dict[Owner, int] = field(default_factory=dict)
     """Each owner's rank."""
@@ -99,7 +102,9 @@ class HostCache:
             case messages.Find():
                 return _lease(index.find(owner, _after(question), BlockNames(question.names)))
             case messages.Prefetch():
-                return messages.Nothing()  # there is no slower tier
+                after, names = _after(question), BlockNames(question.names)
+                is_coming = self.disk is not None and self.disk.prefetch(after, names)
+                return messages.Yes() if is_coming else messages.Nothing()
             case messages.Reserve():
                 return _lease(index.reserve(owner, _after(question), BlockNames(question.names)))
             case messages.Written():
@@ -107,6 +112,8 @@ class HostCache:
                 return messages.Done()
             case messages.Drop():
                 index.drop(BlockNames(question.names))
+                if self.disk is not None:
+                    self.disk.drop(BlockNames(question.names))
                 return messages.Done()
 
     def leave(self, owner: Owner) -> None:
@@ -121,13 +128,19 @@ class HostCache:
     def take_events(self) -> tuple[CacheEvent, ...]:
         """What became of blocks since the last call, in order."""
         if self._segment is not None:
-            self._events += self._segment.index.take_events()
+            events_of_l1 = self._segment.index.take_events()
+            self._events += events_of_l1
+            if self.disk is not None:
+                self.disk.note(events_of_l1)
+        if self.disk is not None:
+            self._events += self.disk.take_events()
         events, self._events = self._events, []
         return tuple(events)
 
     def contents(self) -> tuple[CacheEvent, ...]:
         """All that is there, as events that would have brought it there."""
-        return () if self._segment is None else tuple(self._segment.index.contents())
+        in_l1 = () if self._segment is None else self._segment.index.contents()
+        return (*in_l1, *(self.disk.contents() if self.disk is not None else ()))
 
     def status(self) -> messages.HostStatus:
         """Counts, now."""
@@ -152,6 +165,7 @@ class HostCache:
             num_refused_total=counters.refused,
             num_reclaimed_total=counters.reclaimed,
             record_bytes=self.records.num_bytes,
+            disk=None if self.disk is None else self.disk.status(),
         )
 
     def check(self) -> None:
@@ -159,8 +173,18 @@ class HostCache:
         if self._segment is not None:
             self._segment.index.check()
 
-    def close(self) -> None:
-        """Give the segment back; who has mapped it keeps it until then."""
+    def tick(self) -> float | None:
+        """Do what is due between the tiers. Seconds until more is; None: after `take_events` only, or
+        when `disk.wake` is called."""
+        return None if self.disk is None else self.disk.tick()
+
+    def close(self, *, disk_write_limit_s: float = 0.0) -> None:
+        """Write to disk what is here alone, for as long as that, and give the segment back; who has
+        mapped it keeps it until then."""
+        if self.disk is not None:
+            self.take_events()
+            records = [record for batch in self.records.batches() for record in batch]
+            self.disk.close(write_limit_s=disk_write_limit_s, records=records)
         if self._segment is not None:
             self._segment.mapped.close()
             os.close(self._segment.descriptor)
@@ -186,6 +210,8 @@ class HostCache:
             mapped=MappedArena(descriptor, layout),
             index=HostIndex(layout.num_slots),
         )
+        if self.disk is not None:
+            self.disk.open(self._segment.index, self._segment.mapped.arena, geometry)
         logger.info(
             "host memory: room for %d blocks of %s, %.2f GB",
             layout.num_slots,
@@ -195,11 +221,12 @@ class HostCache:
         return self._segment
 
     def _clear(self, segment: _Segment) -> None:
-        self._events += segment.index.take_events()
-        self._events += [
+        told = self.take_events()
+        cleared = [
             msgspec.structs.replace(event, kind="evicted", parent=b"", reason="cleared")
-            for event in segment.index.contents()
+            for event in self.contents()
         ]
+        self._events = [*told, *cleared]
         logger.warning("host memory held blocks of %s: cleared", _describe(segment.geometry))
         self.close()
 
@@ -208,6 +235,8 @@ class HostCache:
             logger.error("host memory is switched off, and serving goes on without it: %s", reason)
             self._off_reason = reason
             index.switch_off(reason)
+            if self.disk is not None:
+                self.disk.switch_off(reason)
 
     def _made(self) -> _Segment:
         if self._segment is None:
@@ -232,7 +261,7 @@ def _describe(geometry: HostGeometry) -> str:
     return f"{geometry.block_size} tokens and {geometry.slot_bytes} bytes (identity {identity})"
 
 
-def _after(question: messages.Find | messages.Reserve) -> BlockHash | None:
+def _after(question: messages.Find | messages.Prefetch | messages.Reserve) -> BlockHash | None:
     return None if question.after is None else BlockHash(question.after)
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from keepwarm.backend import host_messages as messages
 from keepwarm.backend.rank_link import MessageDecoder, encode_message
-from keepwarm.core.errors import InvariantBroken
+from keepwarm.core.errors import InvariantBroken, from_wire
 from keepwarm.core.host_tier import HostTierLost
 
 ANSWER_LIMIT_S = 30.0
@@ -65,6 +65,20 @@ async def observe(socket_path: str) -> AsyncGenerator[messages.Told, None]:
         async for message in _messages_from(reader, _SILENCE_LIMIT_S):
             if isinstance(message, messages.Told):
                 yield message
+    finally:
+        await _close(writer)
+    raise HostTierLost("the owner of host memory closed the connection")
+
+
+async def check(socket_path: str) -> None:
+    """For tests and soaks: raises `InvariantBroken` unless every block is accounted for, `HostTierLost`."""
+    reader, writer = await _connect(socket_path)
+    try:
+        writer.write(encode_message(messages.Check()))
+        async for message in _messages_from(reader, ANSWER_LIMIT_S):
+            if isinstance(message, messages.Refused):
+                raise from_wire(message.error)
+            return
     finally:
         await _close(writer)
     raise HostTierLost("the owner of host memory closed the connection")

@@ -83,6 +83,10 @@ class GetRecords(msgspec.Struct, frozen=True, kw_only=True, tag="get_records"):
     """All records, oldest first."""
 
 
+class Check(msgspec.Struct, frozen=True, kw_only=True, tag="check"):
+    """Whether the index is sound. Answered by `Done` or `Refused`. Looks at every slot."""
+
+
 ToHost = (
     Attach
     | Find
@@ -96,6 +100,7 @@ ToHost = (
     | Observe
     | PutRecords
     | GetRecords
+    | Check
 )
 
 
@@ -140,6 +145,20 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
     error: ErrorOnWire
 
 
+class DiskStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The third tier: gauges now, and counters (num_*_total) since it was opened. Blocks are records."""
+
+    budget_bytes: int
+    off_reason: str | None
+    """Why nothing is written any more, or why the tier is not there at all."""
+    num_blocks: int = 0
+    num_bytes: int = 0
+    num_read_total: int = 0
+    num_written_total: int = 0
+    num_evicted_total: int = 0
+    num_damaged_total: int = 0
+
+
 class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Gauges now, and counters (num_*_total) since start. Blocks are slots of the arena."""
 
@@ -162,6 +181,8 @@ class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
     num_refused_total: int
     num_reclaimed_total: int
     record_bytes: int
+    disk: DiskStatus | None = None
+    """None: there is no third tier."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True, tag="told"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -23,9 +24,10 @@ import msgspec
 
 from keepwarm.backend import host_messages as messages
 from keepwarm.backend.host_cache import HostCache
+from keepwarm.backend.host_disk import HostDisk
 from keepwarm.backend.rank_link import MessageDecoder, encode_message
 from keepwarm.cache.host_index import Owner
-from keepwarm.core.errors import BadSetting, to_wire
+from keepwarm.core.errors import BadSetting, InvariantBroken, to_wire
 from keepwarm.core.rank_messages import CacheEvent
 
 logger = logging.getLogger(__name__)
@@ -61,11 +63,14 @@ class HostServer:
         self._cache = cache
         self._listeners: set[_Listener] = set()
         self._num_connections = 0
+        self._disk_wakes = asyncio.Event()
 
     async def serve(self, listener: socket.socket) -> None:
         """Until it is cancelled. The socket stays the caller's."""
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as connections:
+            if self._cache.disk is not None:
+                connections.create_task(self._tick(self._cache.disk), name="disk cache")
             while True:
                 try:
                     connection, _address = await loop.sock_accept(listener)
@@ -76,6 +81,17 @@ class HostServer:
                 self._num_connections += 1
                 owner = Owner(self._num_connections)
                 connections.create_task(self._serve_one(connection, owner), name=f"connection {owner}")
+
+    async def _tick(self, disk: HostDisk) -> None:
+        """Between the tiers: when a thread of the disk has ended something, L1 changed, or time passed."""
+        loop = asyncio.get_running_loop()
+        disk.wake = functools.partial(loop.call_soon_threadsafe, self._disk_wakes.set)
+        while True:
+            self._disk_wakes.clear()
+            due_in_s = self._cache.tick()
+            self._publish()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._disk_wakes.wait(), due_in_s)
 
     async def _serve_one(self, connection: socket.socket, owner: Owner) -> None:
         """One connection, from its first message until nothing of its process is left."""
@@ -107,6 +123,8 @@ class HostServer:
                         self._cache.records.put(key, value)
                 case messages.GetRecords():
                     await self._send_records(connection)
+                case messages.Check():
+                    await loop.sock_sendall(connection, encode_message(self._checked()))
                 case messages.Bye():
                     self._cache.leave(owner)
                     self._publish()
@@ -132,6 +150,14 @@ class HostServer:
             sent = socket.send_fds(connection, [raw], [self._cache.descriptor])
             raw = raw[sent:]
         await asyncio.get_running_loop().sock_sendall(connection, raw)
+
+    def _checked(self) -> messages.Done | messages.Refused:
+        try:
+            self._cache.check()
+        except InvariantBroken as error:
+            logger.exception("the index of host memory is broken")
+            return messages.Refused(error=to_wire(error))
+        return messages.Done()
 
     async def _send_records(self, connection: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -166,6 +192,7 @@ class HostServer:
     def _publish(self) -> None:
         events = self._cache.take_events()
         if events:
+            self._disk_wakes.set()
             for listener in self._listeners:
                 listener.tell(events)
 

@@ -13,12 +13,17 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import uvloop
 
+from keepwarm.backend.disk_budget import disk_budget
+from keepwarm.backend.disk_tier import DiskPolicy
 from keepwarm.backend.host_budget import BESIDE_A_CPU_ENGINE, BESIDE_A_DEVICE, HostBudget, host_budget
 from keepwarm.backend.host_cache import HostCache
+from keepwarm.backend.host_disk import HostDisk
 from keepwarm.backend.host_records import HostRecords
 from keepwarm.backend.host_server import HostServer
 from keepwarm.backend.machine_memory import Machine, has_nvidia_device
@@ -42,6 +47,14 @@ class HostCacheSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """The memory will be registered with a device; None: where there is an NVIDIA device."""
     records_mb: float = 64.0
     """MB (10^6 bytes) of records kept for the front."""
+    disk_cache_gb: float = 0.0
+    """GB (10^9 bytes) in `disk_folder`, lowered to what is free there; 0: no third tier."""
+    disk_folder: str = ""
+    """Absolute, made when missing; used by one service at a time."""
+    disk_idle_s: float = 60.0
+    """What lies in host memory for so long is written to disk."""
+    disk_write_limit_s: float = 30.0
+    """At the end, what is in host memory alone is written to disk for so long at most."""
 
 
 class HostCacheReady(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,9 +88,10 @@ def run_hostcache(settings: HostCacheSettings | None = None) -> int:
     try:
         told = settings or decode_host_cache_settings(sys.stdin.buffer.readline())
         budget = _budget(told)
+        disk = _disk(told)
         logger.log(logging.WARNING if budget.is_lowered else logging.INFO, "%s", budget.sentence)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(told, budget))
+            runner.run(_serve(told, budget, disk))
     except SetupError as error:
         sys.stderr.write(f"error: {error}\n")
         return _SETUP_FAILED_STATUS
@@ -93,13 +107,40 @@ def _budget(settings: HostCacheSettings) -> HostBudget:
     )
 
 
-async def _serve(settings: HostCacheSettings, budget: HostBudget) -> None:
+def _disk(settings: HostCacheSettings) -> HostDisk | None:
+    """Raises `BadSetting` where the folder lies on no disk of this machine, or nothing fits."""
+    if not settings.disk_cache_gb:
+        return None
+    folder = Path(settings.disk_folder)
+    budget = disk_budget(folder, settings.disk_cache_gb)
+    if budget.lowered is not None:
+        logger.warning("%s", budget.lowered)
+    policy = DiskPolicy(idle_s=settings.disk_idle_s)
+    return HostDisk(folder=folder, budget_bytes=budget.num_bytes, policy=policy)
+
+
+@contextlib.contextmanager
+def _closed_at_the_end(cache: HostCache, disk_write_limit_s: float) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        cache.close(disk_write_limit_s=disk_write_limit_s)
+
+
+async def _serve(settings: HostCacheSettings, budget: HostBudget, disk: HostDisk | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    cache = HostCache(budget_bytes=budget.num_bytes, records=HostRecords(int(settings.records_mb * 1e6)))
-    with contextlib.closing(cache), contextlib.closing(listen_on(settings.socket_path)) as listener:
+    cache = HostCache(
+        budget_bytes=budget.num_bytes, records=HostRecords(int(settings.records_mb * 1e6)), disk=disk
+    )
+    for key, value in disk.load_records() if disk is not None else ():
+        cache.records.put(key, value)
+    with (
+        _closed_at_the_end(cache, settings.disk_write_limit_s),
+        contextlib.closing(listen_on(settings.socket_path)) as listener,
+    ):
         serving = asyncio.create_task(HostServer(cache).serve(listener), name="host server")
         ends = {serving, asyncio.create_task(stop.wait(), name="signals")}
         if stdin_belongs_to_a_parent():

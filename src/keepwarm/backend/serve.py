@@ -18,10 +18,12 @@ from typing import BinaryIO
 import uvloop
 
 from keepwarm.backend.cache_key import load_or_create_key, model_identity
-from keepwarm.backend.host_link import RecordsLink
+from keepwarm.backend.host_feed import HostFeed
+from keepwarm.backend.host_link import RecordsLink, observe
 from keepwarm.backend.kept_answers import KeptAnswers
 from keepwarm.backend.native import CacheNaming, NativeBackend
 from keepwarm.backend.parent import stdin_belongs_to_a_parent, stdin_closed
+from keepwarm.backend.rank_group import RankGroup
 from keepwarm.backend.rank_process import RankProcess
 from keepwarm.backend.settings import BackendSettings, decode_settings
 from keepwarm.backend.words import Words
@@ -88,12 +90,22 @@ def build_native_backend(settings: BackendSettings, replay: ReplayMemo | None = 
     """Nothing is loaded yet; `replay` may hold answers of an earlier front. Raises `BadSetting`."""
     key = load_or_create_key(Path(settings.data_dir))
     identity = model_identity(settings.model_path, settings.dtype)
+    ranks = RankGroup([RankProcess(settings, hash_key=key, rank=rank) for rank in range(settings.ranks)])
+    host = _host_feed(settings)
+    if host is not None:
+        host.watch(ranks.feed)
     return NativeBackend(
         settings,
-        rank=RankProcess(settings, hash_key=key),
+        rank=ranks,
         load_words=lambda: _load_words(settings, replay),
         naming=CacheNaming(key=key, model_identity=identity),
+        host=host,
     )
+
+
+def _host_feed(settings: BackendSettings) -> HostFeed | None:
+    socket_path = settings.host_cache_socket
+    return None if socket_path is None else HostFeed(lambda: observe(socket_path))
 
 
 def _load_words(settings: BackendSettings, replay: ReplayMemo | None) -> Words:

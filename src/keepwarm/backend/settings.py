@@ -29,13 +29,16 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     block_size: int = 16
     """Tokens a block."""
     device_cache_gb: float | None = None
-    """GB (10^9 bytes) for KV; None: `gpu_memory_utilization` of what is free after loading."""
+    """GB (10^9 bytes) for each rank's KV; None: `gpu_memory_utilization` of what is free after loading."""
     gpu_memory_utilization: float | None = None
-    """Share of free device memory for KV; None: 0.9 on a GPU, 0.4 on a CPU."""
+    """Share of free device memory for KV, of all ranks where they share it; None: 0.9 on a GPU, 0.4 on
+    a CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """auto: float32 on a CPU, the checkpoint's on a GPU."""
     num_threads: int | None = None
-    """CPU threads of the engine; None: all cores this process may use."""
+    """CPU threads of all ranks together; None: all cores this process may use."""
+    ranks: int = 1
+    """Engine processes, each with device memory of its own; a turn goes to one of them."""
     prefix_cache: bool = True
     """False: every turn is read from its first token."""
     host_cache_socket: str | None = None

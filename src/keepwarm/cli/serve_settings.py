@@ -91,7 +91,8 @@ class ServeSettings:
         number(
             float,
             "--device-cache-gb",
-            help="GB (10^9 bytes) of device memory for the cache, instead of --gpu-memory-utilization.",
+            help="GB (10^9 bytes) of device memory for the cache of each rank, instead of "
+            "--gpu-memory-utilization.",
             show_default="by --gpu-memory-utilization",
             least=0.0,
             open_below=True,
@@ -102,7 +103,8 @@ class ServeSettings:
         number(
             float,
             "--gpu-memory-utilization",
-            help="Share of the device memory left after loading that the cache takes.",
+            help="Share of the device memory left after loading that the cache takes; on a CPU the ranks "
+            "divide it.",
             show_default="0.9 on a GPU, 0.4 on a CPU",
             least=0.0,
             most=1.0,
@@ -120,6 +122,16 @@ class ServeSettings:
             least=0.0,
         ),
     ] = None
+    disk_cache_gb: Annotated[
+        float,
+        number(
+            float,
+            "--disk-cache-gb",
+            help="GB (10^9 bytes) in the folder disk-cache of --data-dir, on a disk of this machine, where "
+            "idle sessions are kept and a restart finds them; lowered to what is free there. 0: none.",
+            least=0.0,
+        ),
+    ] = 0.0
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         option(
@@ -130,9 +142,24 @@ class ServeSettings:
     num_threads: Annotated[
         int | None,
         number(
-            int, "--num-threads", help="CPU threads of the engine.", show_default="all it may use", least=1
+            int,
+            "--num-threads",
+            help="CPU threads of the engine, of all ranks together.",
+            show_default="all it may use",
+            least=1,
         ),
     ] = None
+    ranks: Annotated[
+        int,
+        number(
+            int,
+            "--ranks",
+            help="Engine processes, each with weights and a cache of its own; a turn goes where its "
+            "conversation is cached. On a CPU at most one a core.",
+            least=1,
+            most=64,
+        ),
+    ] = _BACKEND_DEFAULTS["ranks"]
     prefix_cache: Annotated[
         bool,
         option(
@@ -166,6 +193,14 @@ class ServeSettings:
             "--strip-attribution/--no-strip-attribution",
             help="Take off the line by which Claude Code tells its vendor of itself: it changes with each "
             "session and compaction, and no prefix after it would be found again.",
+        ),
+    ] = True
+    share_prefixes: Annotated[
+        bool,
+        option(
+            "--share-prefixes/--no-share-prefixes",
+            help="Let the keys of one tenant find what others of it have read; otherwise each key finds its "
+            "own alone. Two tenants never share anything.",
         ),
     ] = True
     data_dir: DataDirOption = None
@@ -236,6 +271,10 @@ class ServeSettings:
             raise BadSetting(
                 f"--device-cache-gb {self.device_cache_gb} and --gpu-memory-utilization "
                 f"{self.gpu_memory_utilization} both size the cache: give one of them"
+            )
+        if self.disk_cache_gb and self.host_cache_gb == 0:
+            raise BadSetting(
+                f"--disk-cache-gb {self.disk_cache_gb:g} lies below host memory, and --host-cache-gb is 0"
             )
         if self.script is not None and self.engine != "scripted":
             raise BadSetting(f"--script {self.script} is for --engine scripted; --engine is {self.engine}")

@@ -94,8 +94,10 @@ def memory_line(server: RunningServer) -> str:
     """What the cache holds: blocks, tokens, and sessions of a short and of the longest length."""
     replica = server.replica
     lengths = sorted({min(_SHORT_SESSION_TOKENS, replica.max_model_len), replica.max_model_len})
+    num_ranks = replica.num_ranks
     sessions = ", ".join(
-        f"{replica.cache_tokens // length:,} sessions of {length:,} tokens" for length in lengths
+        f"{replica.cache_tokens // num_ranks // length * num_ranks:,} sessions of {length:,} tokens"
+        for length in lengths
     )
     num_blocks = replica.cache_tokens // server.block_size
     return (

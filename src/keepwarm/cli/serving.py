@@ -53,7 +53,9 @@ async def running_server(
             socket_path=Path(folder) / "backend.sock",
             data_dir=data_dir,
         )
-        host_cache = host_cache_process(settings, Path(folder), on_backend_log)
+        host_cache = host_cache_process(
+            settings, folder=Path(folder), data_dir=data_dir, on_log_line=on_backend_log
+        )
         backend = backend_process(settings, told, host_cache, on_backend_log)
         async with kept(host_cache), served_by(backend) as description:
             with contextlib.closing(HttpReplica(told.socket_path)) as replica:
@@ -76,6 +78,7 @@ def _gateway_settings(settings: ServeSettings, model_name: str) -> GatewaySettin
         model_name=model_name,
         aliases=settings.aliases,
         strip_attribution=settings.strip_attribution,
+        share_prefixes=settings.share_prefixes,
         max_body_mb=settings.max_body_mb,
         drain_s=settings.drain_timeout_s,
     )

@@ -29,7 +29,7 @@ class CacheSize:
 def cache_size(
     settings: EngineSettings, layout: CacheLayout, *, max_model_len: int, free_bytes: int
 ) -> CacheSize:
-    """Blocks for a budget. Raises `TooLittleMemory` when not even one sequence of `max_model_len` fits.
+    """Blocks of one rank. Raises `TooLittleMemory` when not even one sequence of `max_model_len` fits.
 
     A budget the operator named is used in full. A share of free memory is capped at what
     `max_num_seqs` sequences of `max_model_len` can hold: more could keep only ended turns.
@@ -40,7 +40,7 @@ def cache_size(
         num_blocks = budget_bytes // layout.bytes_per_block
     else:
         share = CPU_SHARE if settings.gpu_memory_utilization is None else settings.gpu_memory_utilization
-        budget_bytes = int(free_bytes * share)
+        budget_bytes = int(free_bytes * share / settings.num_ranks)
         num_blocks = min(budget_bytes // layout.bytes_per_block, settings.max_num_seqs * needed_blocks)
     if num_blocks < needed_blocks:
         raise TooLittleMemory(_too_little(settings, layout, max_model_len, budget_bytes, free_bytes))

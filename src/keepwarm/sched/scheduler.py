@@ -1,8 +1,7 @@
 """What each step computes, for one rank.
 
 One plan, in order: turns that decode get their token, then reads in progress get chunks in the
-order of admission, then waiting turns are admitted, all under one token budget. Memory for the
-whole prompt and an output reserve is held at admission, as one run of blocks where there is one.
+order of admission, then waiting turns are admitted (`admission`), all under one token budget.
 
 Knows no clock, device or text. One engine thread calls it: submit, abort and cut between steps;
 then `plan`, and `commit` for each plan's result, in order.
@@ -12,10 +11,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
-from keepwarm.cache.prefix import Holding, PrefixCache
+from keepwarm.cache.prefix import EvictionReason, Holding, PrefixCache
 from keepwarm.core.errors import (
     BadRequest,
     BadSetting,
@@ -26,8 +26,9 @@ from keepwarm.core.errors import (
     to_wire,
 )
 from keepwarm.core.hashing import BlockHasher
-from keepwarm.core.ids import BlockHash, BlockId, BlockIds, RequestId, Slot, block_ids
-from keepwarm.core.rank_messages import Admitted, Ended, EndReason, RankStats, Submit, Tokens
+from keepwarm.core.host_tier import HostTier
+from keepwarm.core.ids import BlockHash, BlockId, BlockIds, RequestId, block_ids
+from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, EndReason, RankStats, Submit, Tokens
 from keepwarm.core.step import (
     BlockChange,
     ExecutorLimits,
@@ -39,18 +40,15 @@ from keepwarm.core.step import (
     StepPlan,
     StepResult,
 )
-from keepwarm.sched.turn import Turn
+from keepwarm.sched.admission import Admission
+from keepwarm.sched.cache_log import CacheLog
+from keepwarm.sched.reading import Reading
+from keepwarm.sched.seats import Seats
+from keepwarm.sched.settings import SchedulerSettings
+from keepwarm.sched.tiers import Tiers
+from keepwarm.sched.turn import Promotion, Turn
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerSettings:
-    """What a scheduler is told at start."""
-
-    max_num_batched_tokens: int
-    """Tokens a step computes at most; a long prompt is read in chunks of what is left of it."""
-    output_reserve_tokens: int = 256
-    """Room for output held at admission, and added each time it is used up."""
-    prefix_cache: bool = True
+__all__ = ["Scheduler", "SchedulerSettings"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,7 +64,15 @@ class _InFlight:
 class Scheduler:
     """Owns a rank's turns and its `PrefixCache`. See the module's text for the order of calls."""
 
-    def __init__(self, *, limits: ExecutorLimits, hasher: BlockHasher, settings: SchedulerSettings) -> None:
+    def __init__(
+        self,
+        *,
+        limits: ExecutorLimits,
+        hasher: BlockHasher,
+        settings: SchedulerSettings,
+        host: HostTier | None = None,
+    ) -> None:
+        """`host`: L1, whose arena the executor has attached."""
         if settings.max_num_batched_tokens < limits.max_num_seqs:
             raise BadSetting(
                 f"--max-num-batched-tokens {settings.max_num_batched_tokens} is less than "
@@ -75,18 +81,29 @@ class Scheduler:
         self._limits = limits
         self._hasher = hasher
         self._settings = settings
-        self.cache = PrefixCache(limits.layout, limits.num_blocks)
+        self.cache = PrefixCache(limits.layout, limits.num_blocks, on_evict=self._evicting)
+        self._tiers = Tiers(
+            host=host,
+            cache=self.cache,
+            chunk_bytes=settings.copy_chunk_bytes,
+            on_promoted=self._end_promotion,
+        )
+        self._seats = Seats(limits.max_num_seqs)
+        self._reading = Reading()
+        self._admission = Admission(
+            cache=self.cache,
+            layout=limits.layout,
+            seats=self._seats,
+            reading=self._reading,
+            tiers=self._tiers,
+            settings=settings,
+        )
         self._turns: dict[RequestId, Turn] = {}
-        self._waiting: deque[Turn] = deque()
-        self._running: list[Turn] = []  # in order of admission
-        self._leaving: list[Turn] = []  # ended or preempted while a step in flight names them
-        self._free_slots = [Slot(slot) for slot in reversed(range(limits.max_num_seqs))]
         self._in_flight: deque[_InFlight] = deque()
         self._last_step = 0
-        self._ended_slots: list[Slot] = []
         self._changes: list[BlockChange] = []
-        self._reading: Counter[BlockHash] = Counter()  # names that a running turn will publish
         self._events: list[Admitted | Tokens | Ended] = []
+        self._cache_log = CacheLog()
         self._totals = Counter[str]()
 
     # -- what the front says -------------------------------------------------------------------
@@ -107,7 +124,7 @@ class Scheduler:
             return
         self._totals["prompt_tokens"] += new.num_prompt
         self._totals["constrained_turns"] += new.grammar is not None
-        self._waiting.append(new)
+        self._admission.queue(new)
 
     def abort(self, request_id: RequestId) -> None:
         """End a turn whose client went away. Ids that are unknown or ended are ignored."""
@@ -145,24 +162,34 @@ class Scheduler:
             budget -= self._plan_turn(turn, budget, works)
         starts: list[SequenceStart] = []
         if self._totals["preemptions"] == num_preempted:
-            self._admit(budget, works, starts)
+            self._admit(now_s, budget, works, starts)
+        copies = self._tiers.plan()
         plan = StepPlan(
             step_id=StepId(self._last_step),
-            ended=tuple(self._ended_slots),
+            ended=self._seats.take_ended(),
             starts=tuple(starts),
             changes=tuple(self._changes),
             works=tuple(work for _turn, work in works),
+            copies=copies,
+            awaits_copy=self._only_copies_remain(works),
         )
-        self._ended_slots, self._changes = [], []
+        self._changes = []
         self._in_flight.append(_InFlight(step_id=plan.step_id, works=works))
         return plan
 
+    def _only_copies_remain(self, works: list[tuple[Turn, SequenceWork]]) -> bool:
+        """Whether nothing can be computed before some copy has ended."""
+        is_computing = bool(works) or any(step.works for step in self._in_flight)
+        return bool(self._tiers.num_in_flight) and not is_computing
+
     def commit(self, result: StepResult) -> None:
-        """Take in the oldest plan's result: progress, published blocks, tokens, ends."""
+        """Take in the oldest plan's result: copies, progress, published blocks, tokens, ends."""
         if not self._in_flight or self._in_flight[0].step_id != result.step_id:
             raise InvariantBroken(f"result of step {result.step_id}, which is not the oldest in flight")
         step = self._in_flight.popleft()
         self._totals["steps"] += 1
+        self._measure(step, result)
+        self._tiers.commit(result.copies)
         outputs = {output.slot: output for output in result.outputs}
         for turn, work in step.works:
             turn.num_in_flight -= 1
@@ -179,6 +206,10 @@ class Scheduler:
             self.cache.drop(block)
         self._let_leave()
 
+    def take_cache_events(self) -> tuple[CacheEvent, ...]:
+        """What became of named blocks since the last call, in order."""
+        return self._cache_log.take()
+
     def take_events(self) -> tuple[Admitted | Tokens | Ended, ...]:
         """What the front must hear since the last call, in order."""
         events, self._events = tuple(self._events), []
@@ -191,15 +222,20 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Something waits, runs or is in flight, or somebody must still be told of an end."""
-        open_work = self._turns or self._in_flight or self._leaving
-        return bool(open_work or self._ended_slots or self._events)
+        """Something waits, runs, is copied or in flight, or somebody must still be told of an end."""
+        open_work = self._turns or self._in_flight or self._seats.leaving or self.has_copies
+        return bool(open_work or self._seats.has_ended or self._events)
+
+    @property
+    def has_copies(self) -> bool:
+        """Blocks are being copied, or will be by the next plans."""
+        return self._tiers.has_copies
 
     # -- planning ------------------------------------------------------------------------------
 
     def _in_planning_order(self) -> list[Turn]:
         """Decodes first: a turn that needs one token is never held up by a long read."""
-        ready = [turn for turn in self._running if turn.num_unplanned > 0]
+        ready = [turn for turn in self._seats.running if turn.num_unplanned > 0]
         return [t for t in ready if t.num_unplanned == 1] + [t for t in ready if t.num_unplanned > 1]
 
     def _plan_turn(self, turn: Turn, budget: int, works: list[tuple[Turn, SequenceWork]]) -> int:
@@ -226,16 +262,21 @@ class Scheduler:
         missing = layout.blocks_for(end) - num_blocks_held
         if missing <= 0:
             return True
-        wanted = layout.blocks_for(turn.num_known + self._output_reserve(turn)) - num_blocks_held
+        wanted = (
+            layout.blocks_for(turn.num_known + turn.output_reserve(self._settings.output_reserve_tokens))
+            - num_blocks_held
+        )
         while True:
             for num_blocks in (wanted, missing):
                 added = self.cache.extend(holding, num_blocks)
                 if added is not None:
                     self._append_blocks(turn, holding, added)
                     return True
+            if self._tiers.demotions.give_way():
+                continue
             victim = self._choose_victim(works)
             if victim is None:
-                return False  # blocks of turns that left come free when their step is collected
+                return False  # of turns that left, or copied down: free when that is collected
             self._preempt(victim)
             if victim is turn:
                 return False
@@ -251,12 +292,12 @@ class Scheduler:
 
     def _choose_victim(self, works: list[tuple[Turn, SequenceWork]]) -> Turn | None:
         """The cheapest to restore, never the oldest (so that somebody always finishes), never one
-        that is part of this plan already."""
-        if self._leaving:
+        that is part of this plan already. Nobody while blocks come free by themselves."""
+        if self._seats.leaving or self._tiers.demotions.holds_blocks:
             return None
         planned = {turn.request_id for turn, _work in works}
-        candidates = [turn for turn in self._running[1:] if turn.request_id not in planned]
-        return min(candidates, key=lambda turn: turn.num_computed, default=None)
+        candidates = [turn for turn in self._seats.running[1:] if turn.request_id not in planned]
+        return min(candidates, key=_cost_to_restore, default=None)
 
     def _preempt(self, turn: Turn) -> None:
         """Back to the head of the queue. What it computed stays cached until it is evicted."""
@@ -264,66 +305,73 @@ class Scheduler:
         self._leave(turn)
 
     def _admit(
-        self, budget: int, works: list[tuple[Turn, SequenceWork]], starts: list[SequenceStart]
+        self,
+        now_s: float,
+        budget: int,
+        works: list[tuple[Turn, SequenceWork]],
+        starts: list[SequenceStart],
     ) -> None:
-        held_back: list[Turn] = []
-        while budget > 0 and self._waiting and self._free_slots:
-            turn = self._waiting[0]
-            if self._is_being_read(turn):
-                held_back.append(self._waiting.popleft())
-                continue
-            if not self._start(turn, starts):
-                break
-            self._waiting.popleft()
-            budget -= self._plan_turn(turn, budget, works)
-        self._waiting.extendleft(reversed(held_back))
+        while budget > 0 and (turn := self._admission.start_next(now_s)) is not None:
+            starts.append(self._start_of(turn))
+            if turn.promotion is None:
+                self._tell_admitted(turn)
+                budget -= self._plan_turn(turn, budget, works)
+        self._admission.end_round()
 
-    def _is_being_read(self, turn: Turn) -> bool:
-        """Whether a running turn is about to publish what this one would read next."""
-        if not self._reading:
-            return False
-        num_hits = self.cache.match(turn.names, max_tokens=turn.num_known - 1)
-        return num_hits < len(turn.names) and self._reading[turn.names[num_hits]] > 0
-
-    def _start(self, turn: Turn, starts: list[SequenceStart]) -> bool:
-        """Hold blocks for the whole prompt and an output reserve; False when there is no room."""
-        holding = self.cache.acquire(
-            turn.names,
-            num_tokens=turn.num_known + self._output_reserve(turn),
-            max_cached_tokens=turn.num_known - 1,  # the last one must be computed, to sample from it
+    def _start_of(self, turn: Turn) -> SequenceStart:
+        if turn.slot is None or turn.holding is None:
+            raise InvariantBroken(f"{turn.request_id} starts without a slot or blocks")
+        return SequenceStart(
+            slot=turn.slot,
+            request_id=turn.request_id,
+            tokens=turn.all_tokens(),
+            num_prompt_tokens=turn.num_prompt,
+            blocks=turn.holding.blocks.copy(),  # ours changes when a block is replaced
+            sampling=turn.sampling,
+            grammar=turn.grammar,
         )
-        if holding is None:
-            return False
-        turn.holding = holding
-        turn.slot = self._free_slots.pop()
-        cached_tokens = holding.num_cached_blocks * self._limits.layout.block_size
-        turn.num_computed = turn.num_planned = cached_tokens
-        self._reading.update(turn.names[holding.num_named :])
-        self._running.append(turn)
-        starts.append(
-            SequenceStart(
-                slot=turn.slot,
-                request_id=turn.request_id,
-                tokens=turn.all_tokens(),
-                num_prompt_tokens=turn.num_prompt,
-                blocks=holding.blocks.copy(),  # ours changes when a block is replaced
-                sampling=turn.sampling,
-                grammar=turn.grammar,
-            )
-        )
-        if not turn.was_admitted:
-            turn.was_admitted = True
-            self._totals["cached_tokens"] += cached_tokens
-            self._events.append(Admitted(request_id=turn.request_id, cached_tokens=cached_tokens))
-        return True
 
-    def _output_reserve(self, turn: Turn) -> int:
-        left = turn.max_output_tokens - len(turn.output) - turn.num_sampling
-        return max(0, min(left, self._settings.output_reserve_tokens))
+    def _tell_admitted(self, turn: Turn, promoted: Promotion | None = None) -> None:
+        """Once a request, however often it is preempted."""
+        if turn.was_admitted:
+            return
+        turn.was_admitted = True
+        block_size = self._limits.layout.block_size
+        admitted = Admitted(
+            request_id=turn.request_id,
+            cached_tokens=turn.num_computed,
+            host_tokens=promoted.num_blocks * block_size if promoted else 0,
+            disk_tokens=promoted.lease.num_from_disk * block_size if promoted else 0,
+        )
+        self._totals["cached_tokens"] += admitted.cached_tokens
+        self._totals["host_tokens"] += admitted.host_tokens
+        self._totals["disk_tokens"] += admitted.disk_tokens
+        self._events.append(admitted)
 
     # -- committing ----------------------------------------------------------------------------
 
-    def _publish(self, turn: Turn) -> None:
+    def _measure(self, step: _InFlight, result: StepResult) -> None:
+        sizes = [work.end - work.start for _turn, work in step.works]
+        self._tiers.costs.computed(
+            num_tokens=sum(sizes),
+            num_read=sum(size for size in sizes if size > 1),
+            compute_s=result.compute_s,
+        )
+
+    def _end_promotion(self, turn: Turn, promotion: Promotion, may_be_read: bool) -> None:
+        """Its blocks are somebody's computed ones, or still to be computed."""
+        if may_be_read and turn.holding is not None:
+            turn.num_computed = turn.num_planned = promotion.end_block * self._limits.layout.block_size
+            self._publish(turn, reason="promoted")
+            self._tiers.demotions.clean.add(turn.holding.blocks[promotion.first_block : promotion.end_block])
+        if turn.slot is not None:
+            self._tell_admitted(turn, promotion if may_be_read else None)
+
+    def _evicting(self, blocks: BlockIds, names: list[BlockHash], reason: EvictionReason) -> None:
+        self._tiers.demotions.evicting(blocks, copy=reason == "room")
+        self._cache_log.evicted(names, reason)
+
+    def _publish(self, turn: Turn, *, reason: Literal["computed", "promoted"] = "computed") -> None:
         """Name the blocks that are full of computed tokens, so that others may share them."""
         holding = turn.holding
         if not turn.uses_cache or holding is None:
@@ -332,23 +380,21 @@ class Scheduler:
         if num_full <= holding.num_named:
             return
         turn.name_blocks(num_full, self._hasher)
-        names = turn.names[holding.num_named : num_full]
+        first = holding.num_named
+        names = turn.names[first:num_full]
         replacements = self.cache.publish(holding, names)
+        first_new = first + len(replacements)
+        parent = turn.names[first_new - 1] if first_new else turn.root
+        self._cache_log.stored(parent, names[len(replacements) :], reason)
         for replacement in replacements:
             self._drop_later(replacement.old)
         if turn.slot is None:
             return  # preempted while in flight: the executor has forgotten it
-        self._stop_reading(names)
+        self._reading.end(names)
         self._changes += [
             BlockChange(slot=turn.slot, index=replacement.index, block=replacement.new)
             for replacement in replacements
         ]
-
-    def _stop_reading(self, names: list[BlockHash]) -> None:
-        for name in names:
-            count = self._reading.pop(name, 0)
-            if count > 1:
-                self._reading[name] = count - 1
 
     def _drop_later(self, block: BlockId) -> None:
         """Release a block once no step in flight can read it."""
@@ -401,34 +447,30 @@ class Scheduler:
         self._events.append(Ended(request_id=turn.request_id, reason=reason, error=wire))
         if turn.slot is not None:
             self._leave(turn)
-        elif turn in self._waiting:
-            self._waiting.remove(turn)
+        else:
+            self._admission.remove(turn)
 
     def _leave(self, turn: Turn) -> None:
         """Give the slot back now, the blocks when no step in flight names them."""
-        if turn.slot is None or turn.holding is None:
-            raise InvariantBroken(f"{turn.request_id} leaves without having run")
-        self._running.remove(turn)
-        self._ended_slots.append(turn.slot)
-        self._free_slots.append(turn.slot)
+        if turn.holding is None:
+            raise InvariantBroken(f"{turn.request_id} leaves without blocks")
         self._changes = [change for change in self._changes if change.slot != turn.slot]
-        self._stop_reading(turn.names[turn.holding.num_named :])
-        turn.slot = None
-        self._leaving.append(turn)
+        self._reading.end(turn.names[turn.holding.num_named :])
+        self._seats.leave(turn)
         self._let_leave()
 
     def _let_leave(self) -> None:
-        still_named: list[Turn] = []
-        for turn in self._leaving:
-            if turn.num_in_flight:
-                still_named.append(turn)
-                continue
-            if turn.holding is not None:
+        for turn in self._seats.pop_left():
+            if turn.holding is not None and not self._is_kept(turn, turn.holding):
                 self.cache.release(turn.holding)
             turn.restart()
             if not turn.has_ended:
-                self._waiting.appendleft(turn)
-        self._leaving = still_named
+                self._admission.queue_first(turn)
+
+    def _is_kept(self, turn: Turn, holding: Holding) -> bool:
+        """Whether its blocks are held on, to be copied down. Those of a preempted turn are wanted now."""
+        at_turn_end = turn.has_ended and self._settings.demote == "turn_end"
+        return at_turn_end and self._tiers.demotions.keep(holding, turn.names)
 
     # -- looking in ----------------------------------------------------------------------------
 
@@ -436,6 +478,7 @@ class Scheduler:
         """Counters since start and gauges now."""
         occupancy = self.cache.occupancy()
         totals = self._totals
+        promoted, demoted = self._tiers.promoted, self._tiers.demoted
         return RankStats(
             steps_total=totals["steps"],
             prompt_tokens_total=totals["prompt_tokens"],
@@ -444,25 +487,40 @@ class Scheduler:
             output_tokens_total=totals["output_tokens"],
             preemptions_total=totals["preemptions"],
             evicted_blocks_total=self.cache.counters.evicted_blocks,
-            waiting=len(self._waiting),
-            running=len(self._running),
+            waiting=len(self._admission),
+            running=len(self._seats.running),
             blocks_total=occupancy.total,
             blocks_held=occupancy.held,
             blocks_cached=occupancy.cached,
             blocks_empty=occupancy.empty,
             constrained_turns_total=totals["constrained_turns"],
+            host_tokens_total=totals["host_tokens"],
+            disk_tokens_total=totals["disk_tokens"],
+            promoted_blocks_total=promoted.num_blocks,
+            demoted_blocks_total=demoted.num_blocks,
+            promoted_bytes_total=promoted.num_bytes,
+            demoted_bytes_total=demoted.num_bytes,
+            promote_s_total=promoted.copy_s,
+            demote_s_total=demoted.copy_s,
+            skipped_promotions_total=self._tiers.promotions.num_skipped,
+            copies_in_flight=self._tiers.num_in_flight,
+            host_tier=self._tiers.host_state,
         )
 
     def check_integrity(self) -> None:
         """Raise `InvariantBroken` unless every block, reference and slot is accounted for."""
         self.cache.check(self._references())
-        slots = [*self._free_slots, *(turn.slot for turn in self._running)]
-        if sorted(slot for slot in slots if slot is not None) != list(range(self._limits.max_num_seqs)):
-            raise InvariantBroken(f"slots free or running: {slots}")
-        if not self._running and not self._leaving and self._reading:
+        self._seats.check()
+        if not self._seats.running and not self._seats.leaving and len(self._reading):
             raise InvariantBroken(f"{len(self._reading)} names are announced and nobody reads them")
 
     def _references(self) -> BlockIds:
-        holdings = [turn.holding for turn in (*self._running, *self._leaving)]
+        turns = (*self._seats.running, *self._seats.leaving)
+        holdings = [*(turn.holding for turn in turns), *self._tiers.demotions.holdings()]
         drops = [block for step in self._in_flight for block in step.drops]
         return np.concatenate([block_ids(drops), *(holding.blocks for holding in holdings if holding)])
+
+
+def _cost_to_restore(turn: Turn) -> tuple[bool, int]:
+    """A turn that waits for a copy would free nothing before that has ended."""
+    return turn.promotion is not None, turn.num_computed
