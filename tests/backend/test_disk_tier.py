@@ -35,7 +35,6 @@ class Service:
         self.arena = HostArena(memory=memoryview(bytearray(layout.total_bytes)), layout=layout)
         self.index = HostIndex(num_slots)
         self.store = DiskStore(folder, GEOMETRY, budget_bytes)
-        self.in_l1: set[BlockHash] = set()
         self.now_s = 0.0
         self._woken = Event()
         self.tier = DiskTier(
@@ -59,20 +58,13 @@ class Service:
         self.note()
 
     def note(self) -> None:
-        events = self.index.take_events()
-        self.tier.note(events, self.now_s)
-        for event in events:
-            if event.kind == "stored":
-                self.in_l1.update(BlockNames(event.names))
-            else:
-                self.in_l1.difference_update(BlockNames(event.names))
+        self.tier.note(self.index.take_events(), self.now_s)
 
     def promote(self, names: Sequence[BlockHash]) -> tuple[int, int]:
         """As a rank does once nothing is brought up any more: how many are there, how many from disk.
         Every one holds its bytes."""
         self.settle()
-        num_there = sum(name in self.in_l1 for name in names)
-        while self.tier.prefetch(names[num_there - 1] if num_there else None, names[num_there:], self.now_s):
+        while self.tier.prefetch(None, names, self.now_s):
             self._wait()
         self.note()
         lease = self.index.find(RANK, None, names)
@@ -402,13 +394,13 @@ def test_whatever_happens_every_byte_is_the_right_one_and_every_slot_is_accounte
                     on_disk.clear()
             running.settle()
             running.check()
-            for event in running.tier.take_events():
+            for event in running.store.take_events():
                 if event.kind == "stored":
                     on_disk.update(BlockNames(event.names))
                 else:
                     on_disk.difference_update(BlockNames(event.names))
+            assert len(on_disk) == running.store.stats().num_blocks
             assert running.store.stats().num_bytes <= budget
     finally:
         running.tier.close()
         running.check()
-    assert len(on_disk) >= 0

@@ -42,10 +42,8 @@ PATIENCE_S = 30.0
 @pytest.fixture
 def cache(tmp_path: Path) -> Iterator[RunningHostCache]:
     """With room for some 120 blocks."""
-    in_shared_memory = sorted(os.listdir("/dev/shm"))
     with running_hostcache(tmp_path) as running:
         yield running
-        assert sorted(os.listdir("/dev/shm")) == in_shared_memory
     assert not os.path.exists(running.socket_path)
 
 
@@ -124,6 +122,16 @@ def test_a_rank_cannot_shorten_the_segment_under_the_others(cache: RunningHostCa
             with pytest.raises(OSError, match="not permitted"):
                 os.ftruncate(descriptor, 0)
             os.close(descriptor)
+
+
+def test_the_segment_has_no_name_that_could_be_left_behind(cache: RunningHostCache) -> None:
+    with rank(cache) as client:
+        store(client, "a")
+        for pid in (cache.process.pid, os.getpid()):
+            maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+            [mapped] = [line for line in maps if "keepwarm-host-cache" in line]
+            assert mapped.endswith("/memfd:keepwarm-host-cache (deleted)")
+    assert "keepwarm-host-cache" not in Path(f"/proc/{os.getpid()}/maps").read_text()
 
 
 def test_memory_is_taken_only_as_it_is_written(tmp_path: Path) -> None:
@@ -252,15 +260,23 @@ def test_a_budget_beyond_the_machine_is_lowered_and_the_log_says_so(tmp_path: Pa
         assert cache.ready.budget in cache.log.read_text()
 
 
-def test_a_limit_on_file_sizes_lowers_the_budget(tmp_path: Path) -> None:
-    command = ("bash", "-c", f"ulimit -f 1024; exec {' '.join(COMMAND)}")
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("ulimit -f 1024", "lowered to 0.001 GB, because a file's size"),
+        ("ulimit -v 4000000", "because a process's address space is limited to 4.1 GB (ulimit -v)"),
+    ],
+)
+def test_a_limit_of_the_process_lowers_the_budget(tmp_path: Path, limit: str, said: str) -> None:
+    command = ("bash", "-c", f"{limit}; exec {' '.join(COMMAND)}")
     socket_path = str(tmp_path / "host.sock")
     log = tmp_path / "log"
-    settings = msgspec.json.encode({"socket_path": socket_path, "host_cache_gb": 1, "pinned": False})
+    settings = msgspec.json.encode({"socket_path": socket_path, "host_cache_gb": 100, "pinned": False})
     with start_hostcache(settings, log, command) as process:
         assert process.stdout is not None
         assert process.stdout.readline(), log.read_text()
-        assert "lowered to 0.001 GB, because a file's size" in log.read_text()
+        assert "--host-cache-gb 100: lowered to" in log.read_text()
+        assert said in log.read_text()
         with contextlib.closing(attach(socket_path, rank=0, geometry=GEOMETRY)) as client:
             store(client, "abc")
 

@@ -115,8 +115,6 @@ def test_a_clean_restart_finds_all_that_was_in_host_memory(folder: Path, ends: s
         assert brought_up(client, "abcdef") == (6, 6)
         assert brought_up(client, "abcdef") == (6, 0)
         assert brought_up(client, "abc") == (3, 0)
-        while client.prefetch(named("abc")[-1], named("abcxyz")[3:]):
-            pass
         assert brought_up(client, "abcxyz") == (6, 3)
 
 

@@ -55,7 +55,7 @@ class Desk:
         headers = {"x-api-key": key, "x-session-id": session}
         response = await self._client.post(MESSAGES, json=body, headers=headers)
         answer = response.json()
-        stats = await self._stack.until(lambda stats: not stats.running and not stats.waiting)
+        stats = await self._stack.until_idle()
         computed_before, steps_before = self._before
         self._before = (stats.computed_tokens_total, stats.steps_total)
         return Asked(

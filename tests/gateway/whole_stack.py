@@ -39,6 +39,13 @@ class WholeStack:
                 await asyncio.sleep(0)
         return self.rank.stats
 
+    async def until_idle(self) -> RankStats:
+        """The same once nothing is left to do, copies included."""
+        async with asyncio.timeout(LIMIT_S):
+            while self.rank._engine.has_work:
+                await asyncio.sleep(0)
+        return self.stats
+
 
 @contextlib.asynccontextmanager
 async def whole_stack(

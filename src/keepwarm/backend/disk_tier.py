@@ -93,12 +93,15 @@ class DiskTier:
     def prefetch(self, after: BlockHash | None, names: Sequence[BlockHash], now_s: float) -> bool:
         """See `HostTier.prefetch`. A disk that hangs is not waited for."""
         self._worker.settle()
-        if not names or self._is_off or self._worker.has_failed:
+        num_there = next((at for at, name in enumerate(names) if name not in self._parents), len(names))
+        if num_there == len(names) or self._is_off or self._worker.has_failed:
             return False
+        if num_there:
+            after, names = names[num_there - 1], names[num_there:]
         if names[0] in self._loading:
             return now_s < self._loading[names[0]].give_up_at
         num_found = self._store.find(after, names)
-        if not num_found or names[0] in self._parents:
+        if not num_found:
             return False
         load = _Load(after=after, names=list(names[:num_found]), give_up_at=now_s + LOAD_LIMIT_S)
         self._loading.update(dict.fromkeys(load.names, load))
@@ -254,10 +257,6 @@ class DiskTier:
         self._is_off = True
         self._stored_at.clear()
         self._worker.submit(self._store.drop_written, _nothing, urgency=Urgency.CORRECTION)
-
-    def take_events(self) -> list[CacheEvent]:
-        """What became of blocks on disk since the last call."""
-        return self._store.take_events()
 
     def close(self, write_limit_s: float = 0.0) -> None:
         """Write what is in L1 alone, the newest conversations first, for as long as that; then close."""

@@ -26,8 +26,9 @@ from keepwarm.core.rank_messages import CacheEvent
 
 logger = logging.getLogger(__name__)
 
-MAX_SLOTS = 1 << 22
-"""The index takes some 300 bytes a slot, so blocks of very few bytes do not fill a large budget."""
+MAX_SLOTS = 1 << 20
+"""The index takes some 300 bytes a slot, and who comes to listen is told all names at once: so blocks
+of very few bytes do not fill a large budget."""
 
 Answer = messages.Lease | messages.Nothing | messages.Yes | messages.Done | messages.Off
 Question = (
@@ -204,11 +205,16 @@ class HostCache:
                 )
             self._clear(segment)
         descriptor = make_segment(layout, self.setting)
+        try:
+            mapped = MappedArena(descriptor, layout)
+        except OSError as error:
+            os.close(descriptor)
+            raise BadSetting(
+                f"{self.setting}: {layout.total_bytes / 1e9:.2f} GB of shared memory cannot be mapped: "
+                f"{error.strerror}"
+            ) from error
         self._segment = _Segment(
-            geometry=geometry,
-            descriptor=descriptor,
-            mapped=MappedArena(descriptor, layout),
-            index=HostIndex(layout.num_slots),
+            geometry=geometry, descriptor=descriptor, mapped=mapped, index=HostIndex(layout.num_slots)
         )
         if self.disk is not None:
             self.disk.open(self._segment.index, self._segment.mapped.arena, geometry)

@@ -137,7 +137,7 @@ def _attached(connection: socket.socket) -> HostClient:
         match answer:
             case messages.Attached() if descriptors:
                 layout = ArenaLayout(num_slots=answer.num_slots, slot_bytes=answer.slot_bytes)
-                return HostClient(connection, MappedArena(descriptors[0], layout))
+                return HostClient(connection, _mapped(descriptors[0], layout))
             case messages.Refused():
                 raise from_wire(answer.error)
             case messages.Off():
@@ -147,6 +147,15 @@ def _attached(connection: socket.socket) -> HostClient:
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _mapped(descriptor: int, layout: ArenaLayout) -> MappedArena:
+    try:
+        return MappedArena(descriptor, layout)
+    except OSError as error:
+        raise HostTierLost(
+            f"{layout.total_bytes / 1e9:.2f} GB of host memory cannot be mapped: {error.strerror}"
+        ) from error
 
 
 def _receive(connection: socket.socket, decoder: MessageDecoder[messages.FromHost]) -> messages.FromHost:

@@ -88,7 +88,11 @@ class HostServer:
         disk.wake = functools.partial(loop.call_soon_threadsafe, self._disk_wakes.set)
         while True:
             self._disk_wakes.clear()
-            due_in_s = self._cache.tick()
+            try:
+                due_in_s = self._cache.tick()
+            except Exception:  # a mistake of ours there shall not end host memory
+                logger.exception("nothing goes to disk any more")
+                return
             self._publish()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._disk_wakes.wait(), due_in_s)

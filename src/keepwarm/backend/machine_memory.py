@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +36,7 @@ class Machine:
         """All that apply to shared memory that is mapped; to locked memory only if it will be pinned."""
         limits = [*self._free_memory(), *self._cgroups()]
         limits += _rlimit(resource.RLIMIT_FSIZE, "a file's size, that of shared memory too", "ulimit -f")
-        limits += _rlimit(resource.RLIMIT_AS, "a process's address space", "ulimit -v")
+        limits += self._address_space()
         if will_pin and not self._may_lock_memory():
             limits += _rlimit(resource.RLIMIT_MEMLOCK, "locked memory", "ulimit -l")
         return limits
@@ -69,6 +69,13 @@ class Machine:
             if folder == mount or mount not in folder.parents:
                 return
             folder = folder.parent
+
+    def _address_space(self) -> Iterator[Limit]:
+        """What is left of it: every process that has the memory maps it whole."""
+        words = _read(self.proc / "self/statm").split()
+        taken = int(words[0]) * resource.getpagesize() if words else 0
+        for limit in _rlimit(resource.RLIMIT_AS, "a process's address space", "ulimit -v"):
+            yield replace(limit, num_bytes=max(0, limit.num_bytes - taken), is_shared=True)
 
     def _may_lock_memory(self) -> bool:
         for line in _read(self.proc / "self/status").splitlines():
