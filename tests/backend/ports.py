@@ -10,10 +10,10 @@ from keepwarm.backend.rank_builder import build_rank
 from keepwarm.backend.rank_group import RankGroup
 from keepwarm.backend.rank_port import RankEvent, RankPort
 from keepwarm.backend.rank_process import RankLimits, RankProcess
-from keepwarm.backend.restarts import RestartLimits
 from keepwarm.backend.settings import BackendSettings
 from keepwarm.core.ids import RequestId
 from keepwarm.core.rank_messages import Admitted, Ended, Submit, Tokens
+from keepwarm.core.restarts import RestartLimits
 from keepwarm.core.sampling import GREEDY
 
 KEY = bytes(range(32))

@@ -17,13 +17,13 @@ from keepwarm.backend.native import CacheNaming, NativeBackend
 from keepwarm.backend.rank_group import RankGroup
 from keepwarm.backend.rank_port import RankPort
 from keepwarm.backend.rank_process import RankLimits
-from keepwarm.backend.restarts import RestartLimits
 from keepwarm.backend.scripted_words import ByteTurnWords, ByteWords
 from keepwarm.chat.events import Accepted, Admitted, ChatEvent, Failed, Finished, TextDelta
 from keepwarm.chat.messages import Chat, Message, Text
 from keepwarm.chat.request import ChatRequest
 from keepwarm.core.errors import BadRequest, ContextTooLong, NotReady, from_wire
 from keepwarm.core.ids import RequestId, TenantId
+from keepwarm.core.restarts import RestartLimits
 from keepwarm.core.sampling import GREEDY
 from tests.backend.ports import (
     KEY,

@@ -13,11 +13,11 @@ import pytest
 from keepwarm.backend.rank_group import RankGroup
 from keepwarm.backend.rank_port import Listener, RankEvent, RankView, RankWatcher, Watchers
 from keepwarm.backend.rank_process import RankLimits, RankProcess
-from keepwarm.backend.restarts import RestartLimits
 from keepwarm.core.errors import InvariantBroken, NotReady, TooLittleMemory
 from keepwarm.core.hashing import join_hashes
 from keepwarm.core.ids import BlockHash, RequestId
 from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, RankStats, Ready, Submit, Tokens
+from keepwarm.core.restarts import RestartLimits
 from keepwarm.core.sampling import GREEDY
 from keepwarm.core.session import NO_SESSION, SessionKey
 from tests.backend.ports import (

@@ -20,16 +20,25 @@ class SlowerTier:
     """A `HostTier` that says, as often as it is told to, that a slower tier is bringing something up,
     and can be lost."""
 
-    inner: HostTier
+    index: HostIndex
+    owner: Owner
     num_waits: int = 0
     lost: str | None = None
     num_calls: int = 0
+
+    def __post_init__(self) -> None:
+        self._inner = self.index.for_owner(self.owner)
+
+    def lose(self, reason: str) -> None:
+        """Its owner is gone for this rank, and knows it: all leases end."""
+        self.lost = reason
+        self.index.release_owner(self.owner)
 
     def _ask(self) -> HostTier:
         self.num_calls += 1
         if self.lost is not None:
             raise HostTierLost(self.lost)
-        return self.inner
+        return self._inner
 
     def find(self, after: BlockHash | None, names: Sequence[BlockHash]) -> HostLease | None:
         return self._ask().find(after, names)
@@ -91,7 +100,7 @@ class Host:
             settings=settings,
             depth=depth,
             copy_steps=copy_steps,
-            host=SlowerTier(self.index.for_owner(Owner(self.num_ranks))),
+            host=SlowerTier(self.index, Owner(self.num_ranks)),
             arena=self.arena,
         )
 

@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from keepwarm.backend.answer import OutputLimit
+from keepwarm.backend.cache_journal import CacheJournal
 from keepwarm.backend.front_turn import FrontTurn, PreparedTurn, TurnPorts
+from keepwarm.backend.host_observer import HostObserver
+from keepwarm.backend.journal_reader import JournalReader
 from keepwarm.backend.rank_metrics import FrontCounts, metrics_text
 from keepwarm.backend.rank_port import RankPort, RankView
 from keepwarm.backend.settings import BackendSettings
@@ -55,6 +58,7 @@ class NativeBackend(TellingBackend):
         rank: RankPort,
         load_words: Callable[[], Words],
         naming: CacheNaming,
+        host: HostObserver | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -67,8 +71,16 @@ class NativeBackend(TellingBackend):
         self._open: dict[RequestId, FrontTurn] = {}
         self._outcomes: Counter[str] = Counter()
         self._malformed: Counter[str] = Counter()
+        self._journal = CacheJournal(model=settings.model_name)
+        rank.watch(self._journal)
+        self._host = host
+        self._hearing_host: asyncio.Task[None] | None = None
+        if host is not None:
+            host.watch(self._journal)
 
     async def setup(self) -> None:
+        if self._host is not None:
+            self._hearing_host = asyncio.create_task(self._host.run(), name="what host memory says")
         rank = asyncio.create_task(self._rank.start(), name="rank start")
         try:
             self._words = await self._in_thread(self._load_words)
@@ -112,9 +124,22 @@ class NativeBackend(TellingBackend):
             malformed=self._malformed,
             memory_bytes={} if self._words is None else self._words.memory_bytes(),
         )
-        return metrics_text(self._rank, counts)
+        host = None if self._host is None else self._host.view
+        return metrics_text(
+            self._rank.ranks,
+            counts,
+            is_ready=self._rank.unready_reason() is None,
+            changes=self._journal.changes,
+            host=host,
+        )
+
+    def watch_events(self) -> JournalReader:
+        return self._journal.read()
 
     async def close(self) -> None:
+        if self._hearing_host is not None:
+            self._hearing_host.cancel()
+            await asyncio.gather(self._hearing_host, return_exceptions=True)
         await self._rank.close()
         for turn in tuple(self._open.values()):  # those that no rank has been given yet
             turn.fail(NotReady("the backend is shutting down"))

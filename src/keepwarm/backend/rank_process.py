@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
@@ -26,9 +25,9 @@ import msgspec
 
 from keepwarm.backend.rank_link import AsyncLink
 from keepwarm.backend.rank_port import Listener, OpenTurns, RankState, RankView, RankWatcher, Watchers
-from keepwarm.backend.restarts import RestartLimits, Restarts
 from keepwarm.backend.settings import BackendSettings
 from keepwarm.core.errors import EngineLost, KeepwarmError, NotReady, SetupError, from_wire
+from keepwarm.core.exit_status import describe_exit
 from keepwarm.core.ids import RequestId
 from keepwarm.core.rank_messages import (
     Abort,
@@ -42,6 +41,7 @@ from keepwarm.core.rank_messages import (
     StartFailed,
     Submit,
 )
+from keepwarm.core.restarts import RestartLimits, Restarts
 from keepwarm.core.session import NO_SESSION, SessionKey
 
 logger = logging.getLogger(__name__)
@@ -309,7 +309,7 @@ class _RankLife:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
         status = await asyncio.wait_for(self._process.wait(), _KILL_LIMIT_S)
-        return "killed" if self._killed else _describe_exit(status)
+        return "killed" if self._killed else describe_exit(status)
 
     def _on_message(self, message: FromRank) -> None:
         match message:
@@ -322,10 +322,3 @@ class _RankLife:
                 self._loaded.set_result(error if isinstance(error, SetupError) else SetupError(str(error)))
             case _:
                 assert_never(message)
-
-
-def _describe_exit(status: int) -> str:
-    if status < 0:
-        name = signal.Signals(-status).name
-        return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-    return f"exit status {status}"

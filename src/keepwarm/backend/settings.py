@@ -41,11 +41,16 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Engine processes, each with device memory of its own; a turn goes to one of them."""
     prefix_cache: bool = True
     """False: every turn is read from its first token."""
+    host_cache_socket: str | None = None
+    """Where `keepwarm hostcache` listens; None: nothing is kept in host memory."""
     conversation_memory_mb: float = 1024.0
     """MB (10^6 bytes) of host memory for conversations that need not be gone through again when they
     grow; 0: each turn is rendered whole."""
     tool_format: str = "auto"
     """The markup that tool calls are read in; auto: by the chat template, none: calls stay text."""
+    date_shown_s: float | None = None
+    """Unix time whose date is shown by templates that show one; None: this start's. One that changed
+    at a restart would turn every conversation's prefix."""
     engine: Literal["torch", "scripted"] = "torch"
     """scripted: no weights; the answers are those of `script_path`, or made-up tokens without one."""
     script_path: str | None = None

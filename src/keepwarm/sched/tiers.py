@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from keepwarm.cache.prefix import PrefixCache
-from keepwarm.core.host_tier import HostTier
+from keepwarm.core.host_tier import HostTier, HostTierLost
 from keepwarm.core.step import BlockCopies, CopyResult
 from keepwarm.sched.copies import Copies, CopyTotals
 from keepwarm.sched.copy_costs import CopyCosts
@@ -24,16 +24,16 @@ class Tiers:
     def __init__(
         self,
         *,
-        host: HostTier | None,
+        host: HostTier | HostTierLost | None,
         cache: PrefixCache,
         chunk_bytes: int,
         on_promoted: Callable[[Turn, Promotion, bool], None],
     ) -> None:
-        self._link = HostLink(host if cache.can_resume else None)
+        self._link = HostLink(host if cache.can_resume else None)  # else nothing could be taken up
         self._copies = Copies(bytes_per_block=cache.layout.bytes_per_block, chunk_bytes=chunk_bytes)
         self.costs = CopyCosts()
         self.promotions = Promotions(
-            link=self._link, copies=self._copies, costs=self.costs, cache=cache, on_end=on_promoted
+            link=self._link, copies=self._copies, costs=self.costs, layout=cache.layout, on_end=on_promoted
         )
         self.demotions = Demotions(link=self._link, copies=self._copies, cache=cache)
 
