@@ -6,7 +6,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from keepwarm.backend.cache_journal import Change
-from keepwarm.backend.host_observer import HostView
+from keepwarm.backend.host_observer import DiskView, HostView
 from keepwarm.backend.rank_metrics import FrontCounts, metrics_text
 from keepwarm.backend.rank_port import RankView
 from keepwarm.core.rank_messages import RankStats
@@ -147,6 +147,27 @@ def test_changes_are_told_by_tier_and_reason() -> None:
     assert told["keepwarm_evicted_blocks_total/0/room/l0"] == 5
     assert told["keepwarm_stored_blocks_total/0/promoted/l0"] == 6
     assert told["keepwarm_evicted_blocks_total//dropped/l1"] == 7
+
+
+def test_a_disk_below_host_memory_has_its_own_numbers() -> None:
+    disk = DiskView(
+        off_reason="No space left on device",
+        budget_bytes=100,
+        num_bytes=90,
+        num_blocks=8,
+        num_read_total=7,
+        num_written_total=6,
+        num_damaged_total=5,
+    )
+    host = HostView(off_reason=None, blocks={"empty": 1}, refused_blocks_total=0, disk=disk)
+    told = told_by(view(), host=host)
+    assert told["keepwarm_disk_on"] == 0
+    assert told["keepwarm_disk_blocks"] == 8
+    assert told["keepwarm_disk_bytes"] == 90
+    assert told["keepwarm_disk_capacity_bytes"] == 100
+    assert told["keepwarm_disk_copied_blocks_total/read"] == 7
+    assert told["keepwarm_disk_copied_blocks_total/written"] == 6
+    assert told["keepwarm_disk_damaged_blocks_total"] == 5
 
 
 def test_host_memory_has_blocks_by_state_and_each_tier_its_occupancy() -> None:

@@ -10,6 +10,21 @@ from keepwarm.core.rank_messages import CacheEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiskView:
+    """The tier below host memory, now; totals since it was opened."""
+
+    off_reason: str | None
+    """Why nothing is written; None: it is on."""
+    budget_bytes: int
+    num_bytes: int
+    num_blocks: int
+    num_read_total: int
+    num_written_total: int
+    num_damaged_total: int
+    """Blocks that were not what they should be, and were not used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
     """Host memory, now. Blocks are slots of the arena."""
 
@@ -19,6 +34,8 @@ class HostView:
     """By state; together they are all. "empty" ones hold nothing."""
     refused_blocks_total: int
     """Asked room for, and there was none."""
+    disk: DiskView | None = None
+    """None: there is no such tier."""
 
 
 class HostWatcher(Protocol):

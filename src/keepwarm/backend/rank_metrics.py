@@ -14,7 +14,7 @@ from typing import get_args
 from prometheus_client.core import Metric
 
 from keepwarm.backend.cache_journal import Change
-from keepwarm.backend.host_observer import HostView
+from keepwarm.backend.host_observer import DiskView, HostView
 from keepwarm.backend.metric_families import Samples, as_text, by_label, counters, gauge, gauges
 from keepwarm.backend.rank_port import RankState, RankView
 from keepwarm.core.cached_tokens import CachedTokens
@@ -228,6 +228,27 @@ def _host_metrics(host: HostView | None) -> Iterator[Metric]:
         "Blocks that found no room in host memory",
         [],
         [((), host.refused_blocks_total)],
+    )
+    if host.disk is not None:
+        yield from _disk_metrics(host.disk)
+
+
+def _disk_metrics(disk: DiskView) -> Iterator[Metric]:
+    yield gauge("keepwarm_disk_on", "1: blocks are written to disk", disk.off_reason is None)
+    yield gauge("keepwarm_disk_blocks", "Blocks on disk", disk.num_blocks)
+    yield gauge("keepwarm_disk_bytes", "Bytes of the disk cache's files", disk.num_bytes)
+    yield gauge("keepwarm_disk_capacity_bytes", "Bytes they may take in all", disk.budget_bytes)
+    yield counters(
+        "keepwarm_disk_copied_blocks",
+        "Blocks between host memory and disk, by direction",
+        ["direction"],
+        [(("read",), disk.num_read_total), (("written",), disk.num_written_total)],
+    )
+    yield counters(
+        "keepwarm_disk_damaged_blocks",
+        "Blocks on disk that were not what they should be, and were not used",
+        [],
+        [((), disk.num_damaged_total)],
     )
 
 
