@@ -109,3 +109,34 @@ def test_a_conversation_goes_on_over_the_death_of_the_front(tmp_path: Path) -> N
     assert known[3] > 0  # it had been left out
     assert known[4] == 0  # it had to be sent
     assert known[5] > known[3]  # and the new front knows it
+
+
+def cached_by_tier(answer: httpx.Response) -> dict[str, int]:
+    pairs = (pair.split("=") for pair in answer.headers["x-keepwarm-cached-tokens"].split(", "))
+    return {tier: int(tokens) for tier, tokens in pairs}
+
+
+@pytest.mark.slow
+def test_the_real_models_next_turn_is_read_from_host_memory(tmp_path: Path) -> None:
+    """And says what it would say cold."""
+    with serve(tmp_path, "--device-cache-gb", "0.5", "--host-cache-gb", "0.5") as served:
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": "Count with me. " + "One, two, three. " * 60}
+        ]
+        body = {"model": served.model, "max_tokens": 24, "temperature": 0}
+        with served.client() as client:
+            first = client.post("/v1/messages", json=body | {"messages": messages}).json()
+            num_past = first["usage"]["input_tokens"] + first["usage"]["output_tokens"]
+            text = first["content"][0]["text"]
+            messages += [{"role": "assistant", "content": text}, {"role": "user", "content": "And on?"}]
+            num_blocks = num_past // 16 - 1
+            eventually(lambda: served.metric("keepwarm_stored_blocks_total") >= 2 * num_blocks)
+            eventually(lambda: served.metric("keepwarm_copies_in_flight") == 0)
+            kill_front(served)
+            turn = body | {"messages": messages}
+            warm = client.post("/v1/messages", json=turn)
+            cold = client.post("/v1/messages", json=turn, headers={"x-keepwarm-cache": "bypass"})
+        cached = cached_by_tier(warm)
+        assert cached["l1"] >= num_blocks * 16
+        assert cached["l0"] == 0
+        assert warm.json()["content"] == cold.json()["content"]
