@@ -15,6 +15,7 @@ Only leaves are ever removed, so a chain is whole up to its length whenever a bl
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,6 +98,40 @@ class Chains:
             if not chain.length:
                 del self._chains[number]
         self._depth[leaves] = _UNNAMED
+
+    def runs(self) -> Iterator[tuple[BlockId | None, BlockIds]]:
+        """All named blocks in runs that follow each other, each after the block that it follows
+        (None: a prefix begins), which was in a run before."""
+        for chain in self._chains.values():
+            before = chain.before
+            parent: BlockId | None
+            if isinstance(before, _Chain):  # at a block of its own, not at one before it
+                parent = BlockId(int(before.blocks[chain.start - before.start - 1]))
+            else:
+                parent = BlockId(int(before[-1])) if len(before) else None
+            yield parent, chain.blocks[: chain.length].copy()
+
+    def following(self, blocks: BlockIds) -> BlockIds:
+        """Named `blocks`, and every block whose prefix one of them stands in. O(named blocks)."""
+        wanted = np.zeros(len(self._depth), dtype=np.bool_)
+        wanted[blocks] = True
+        first_depth: dict[int, int] = {}  # of a wanted block on the path through a chain
+        found = [block_ids([])]
+        for chain in self._chains.values():  # who was left comes before who left it
+            own = chain.blocks[: chain.length]
+            before = chain.before
+            if isinstance(before, _Chain):
+                inherited = first_depth.get(before.number, chain.start)
+            else:
+                inherited = int(np.argmax(wanted[before])) if np.any(wanted[before]) else chain.start
+            hits = np.flatnonzero(wanted[own])
+            if inherited < chain.start:
+                first_depth[chain.number] = inherited
+                found.append(own)
+            elif len(hits):
+                first_depth[chain.number] = chain.start + int(hits[0])
+                found.append(own[int(hits[0]) :])
+        return np.concatenate(found)
 
     def check(self) -> None:
         """Raise `InvariantBroken` unless every named block stands where it says, after its parent."""

@@ -17,6 +17,7 @@ _LOG_ENTRIES_PER_BLOCK = 4
 """Between two compactions, which look at the whole log, at least half of it is written. 2 is the
 least: a compaction keeps up to one entry a block, also of those that are about to be added."""
 _MIN_WINDOW = 256
+_NOWHERE = -1
 _COMPACTED_AT_ONCE = 1 << 14
 """What is in between stays in the processor's cache."""
 
@@ -55,6 +56,11 @@ class EvictionQueue:
     def remove(self, num_blocks: int) -> None:
         """So many blocks of the queue, wherever they stand, are held from now on."""
         self._num_queued -= num_blocks
+
+    def discard(self, blocks: BlockIds) -> None:
+        """None of `blocks` is in the queue any more; those that nobody holds were."""
+        self._num_queued -= int(np.count_nonzero(self._references[blocks] == 0))
+        self._place[blocks] = _NOWHERE
 
     def pop(self, count: int) -> BlockIds:
         """Take the first `count` out; there must be that many."""

@@ -25,7 +25,7 @@ those it shares.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import is_not
@@ -173,7 +173,7 @@ class PrefixCache:
     def clear(self) -> int:
         """Forget every cached block that nobody holds; returns how many."""
         num_cleared = len(self._evictable)
-        self._evict(num_cleared)
+        self.evict(num_cleared)
         return num_cleared
 
     def occupancy(self) -> Occupancy:
@@ -221,22 +221,71 @@ class PrefixCache:
     # -- states --------------------------------------------------------------------------------
 
     def _take(self, count: int, *, after: BlockId | None) -> BlockIds:
-        self._evict(max(0, count - len(self._empty)))
+        self.evict(max(0, count - len(self._empty)))
         fresh = self._empty.take(count, after=after)
         self._references[fresh] = 1
         return fresh
 
-    def _evict(self, count: int) -> None:
+    # -- as the index of another tier ----------------------------------------------------------
+
+    def acquire_after(
+        self, after: BlockHash | None, names: Sequence[BlockHash]
+    ) -> tuple[Holding, int] | None:
+        """Hold what is known: all up to `after` (None: nothing stands before), and the leading ones
+        of `names` that are known; how many. None: `after` is not known, so none of them is."""
+        if after is not None and after not in self._by_name:
+            return None
+        num_known = self._num_known(names, len(names))
+        last = names[num_known - 1] if num_known else after
+        blocks = block_ids([]) if last is None else self._chains.path(self._by_name[last])
+        before = _last(blocks[: len(blocks) - num_known])
+        if before != (None if after is None else self._by_name[after]):
+            raise InvariantBroken("the names do not follow the one that they are said to follow")
+        references = self._references[blocks]
+        self._evictable.remove(len(blocks) - int(np.count_nonzero(references)))
+        self._references[blocks] = references + 1
+        return Holding(blocks=blocks, num_cached_blocks=len(blocks), num_named=len(blocks)), num_known
+
+    def evict(self, count: int) -> list[BlockHash]:
+        """Empty the first `count` cached blocks, there being that many; the names they had."""
         blocks = self._evictable.pop(count)
-        for block in blocks.tolist():
-            name = self._names[block]
-            if name is None:
-                raise InvariantBroken(f"block {block} is to be evicted and has no name")
+        names = self._unname(blocks)
+        self._empty.add(blocks)
+        self.counters.evicted_blocks += count
+        return names
+
+    def forget(self, names: Sequence[BlockHash]) -> tuple[BlockIds, list[BlockHash]]:
+        """Take the names off blocks that are not to be found any more, and off all that follow them.
+
+        Cached ones are empty then. Held ones stay held: whoever holds them takes them out of the
+        holding and calls `drop`. Returns all of them, and the names they had.
+        """
+        known = block_ids([self._by_name[name] for name in names if name in self._by_name])
+        blocks = self._chains.following(known)
+        cached = blocks[self._references[blocks] == 0]
+        self._evictable.discard(blocks)
+        forgotten = self._unname(blocks)
+        self._empty.add(cached)
+        return blocks, forgotten
+
+    def runs(self) -> Iterator[tuple[BlockHash | None, list[BlockHash]]]:
+        """All names, in runs that follow each other, each after the name that it follows."""
+        for parent, blocks in self._chains.runs():
+            yield (None if parent is None else self._name_of(parent)), [*map(self._name_of, blocks.tolist())]
+
+    def _unname(self, blocks: BlockIds) -> list[BlockHash]:
+        names = [*map(self._name_of, blocks.tolist())]
+        for name, block in zip(names, blocks.tolist(), strict=True):
             del self._by_name[name]
             self._names[block] = None
         self._chains.remove(blocks)
-        self._empty.add(blocks)
-        self.counters.evicted_blocks += count
+        return names
+
+    def _name_of(self, block: int) -> BlockHash:
+        name = self._names[block]
+        if name is None:
+            raise InvariantBroken(f"block {block} should have a name and has none")
+        return name
 
     # -- looking in ----------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 What it stores as "KV" of a position is a running digest of all tokens up to there, so it is as
 prefix-dependent as the real thing: a block that was swapped, freed too early, shared before it
-was computed or never computed shows at the next step that reads it.
+was computed, read before it was copied up or never computed shows at the next step that reads it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from keepwarm.core.errors import InvariantBroken
 from keepwarm.core.grammar import Grammar
+from keepwarm.core.host_tier import HostArena
 from keepwarm.core.ids import BlockId, BlockIds, RequestId, Slot, TokenIds, token_ids
 from keepwarm.core.sampling import TokenLogprobs
 from keepwarm.core.step import (
@@ -29,15 +30,15 @@ from keepwarm.core.step import (
     StepPlan,
     StepResult,
 )
+from keepwarm.engine.copies_in_flight import CopiesInFlight
 from keepwarm.engine.digests import Digester, advance_one
+from keepwarm.engine.scripted_copies import NOT_COMPUTED, ScriptedCopies
 
 NextToken = Callable[[int, int, ExecutorLimits], int]
 """(digest of all tokens so far, their number, limits) → the next token."""
 
 AnswerTo = Callable[[TokenIds], Sequence[int]]
 """A prompt → all tokens of its answer, the one that ends it included; asked once a start."""
-
-_NOT_COMPUTED = -1
 
 
 def made_up_token(digest: int, num_tokens: int, limits: ExecutorLimits) -> int:
@@ -101,6 +102,12 @@ class ScriptedExecutor:
     verify: bool = True
     fail_at_step: int | None = None
     """Raise in this step, as a device would."""
+    copy_steps: int = 0
+    """A copy ends so many steps after that of its plan, or earlier where a plan awaits it."""
+    token_s: float = 0.0
+    """What results say that a token's KV took to compute, beside `step_s`; nothing waits for it."""
+    block_copy_s: float = 0.0
+    """What results say that copying a block took; nothing waits for it."""
     _digests: npt.NDArray[np.int64] = field(init=False)
     """What each place of each block holds, (num_blocks * block_size,)."""
     _digester: Digester = field(init=False, default_factory=Digester)
@@ -108,12 +115,31 @@ class ScriptedExecutor:
     """What each running sequence was told to keep to. Nothing here enforces it: whether the made-up
     tokens satisfy it is their maker's business."""
     _sequences: dict[Slot, _Sequence] = field(init=False, default_factory=dict)
-    _results: deque[StepResult] = field(init=False, default_factory=deque)
+    _results: deque[tuple[StepPlan, StepResult]] = field(init=False, default_factory=deque)
     _last_step: int = field(init=False, default=0)
+    _copies: ScriptedCopies = field(init=False)
+    _in_flight: CopiesInFlight = field(init=False)
 
     def __post_init__(self) -> None:
-        num_places = self.limits.num_blocks * self.limits.layout.block_size
-        self._digests = np.full(num_places, _NOT_COMPUTED, dtype=np.int64)
+        layout, num_blocks = self.limits.layout, self.limits.num_blocks
+        self._digests = np.full(num_blocks * layout.block_size, NOT_COMPUTED, dtype=np.int64)
+        self._copies = ScriptedCopies(self._digests.reshape(num_blocks, layout.block_size), layout)
+        self._copies.block_s = self.block_copy_s
+        self._in_flight = CopiesInFlight(num_blocks)
+
+    @property
+    def corrupt_next_promotion(self) -> bool:
+        """Set: a bit of what the next promotion copies is flipped, in host memory too."""
+        return self._copies.corrupt_next
+
+    @corrupt_next_promotion.setter
+    def corrupt_next_promotion(self, wanted: bool) -> None:
+        self._copies.corrupt_next = wanted
+
+    def attach_arena(self, arena: HostArena) -> None:
+        """A slot is as large as the layout says that a block is; what is kept in it needs 8 bytes a token."""
+        num_slots = self._copies.attach(arena)
+        self._in_flight.use_slots(num_slots)
 
     def prepare(self, grammar: Grammar) -> bool:
         """Any grammar will do."""
@@ -129,24 +155,39 @@ class ScriptedExecutor:
         started_at = time.monotonic()
         for slot in plan.ended:
             self.grammars.pop(self._sequences.pop(slot).request_id, None)
+        self._in_flight.begin(plan)
+        self._copies.begin(plan, self.copy_steps)
         for start in plan.starts:
             self._start(start)
         for change in plan.changes:
             self._change(change)
+        if self._in_flight:
+            for work in plan.works:
+                self._check_copied(work)
         outputs = [output for work in plan.works if (output := self._work(work)) is not None]
+        self._copies.advance(plan.step_id)
         if plan.works and self.step_s:
             ends_at = (started_at // self.step_s + 1) * self.step_s
             time.sleep(max(0.0, ends_at - time.monotonic()))
-        self._results.append(StepResult(step_id=plan.step_id, outputs=tuple(outputs)))
+        compute_s = (self.step_s if plan.works else 0.0) + plan.num_tokens * self.token_s
+        result = StepResult(step_id=plan.step_id, outputs=tuple(outputs), compute_s=compute_s)
+        self._results.append((plan, result))
         return plan.step_id
 
     def collect(self) -> StepResult:
         """The oldest submitted plan's result."""
-        return self._results.popleft()
+        plan, result = self._results.popleft()
+        if not self._in_flight:
+            return result
+        copies = self._copies.take(plan.step_id, awaited=plan.awaits_copy and not plan.works)
+        for ended in copies:
+            self._in_flight.end(ended.copy_id)
+        return replace(result, copies=copies)
 
     def close(self) -> None:
         """Forget everything."""
         self._sequences.clear()
+        self._copies.close()
 
     def _start(self, start: SequenceStart) -> None:
         if start.slot in self._sequences:
@@ -159,6 +200,12 @@ class ScriptedExecutor:
 
     def _change(self, change: BlockChange) -> None:
         self._sequences[change.slot].set_block(change.index, change.block)
+
+    def _check_copied(self, work: SequenceWork) -> None:
+        sequence, size = self._sequences[work.slot], self.limits.layout.block_size
+        blocks = sequence.blocks[: self.limits.layout.blocks_for(work.end)]
+        name = f"{sequence.request_id}: works on [{work.start}, {work.end})"
+        self._in_flight.check_work(name, read=blocks, written=blocks[work.start // size :])
 
     def _work(self, work: SequenceWork) -> SequenceOutput | None:
         sequence = self._sequences[work.slot]
@@ -200,7 +247,7 @@ class ScriptedExecutor:
         if self.verify:
             self._expect_prefix(sequence, end)
         stored = int(self._digests[self._place(sequence, end - 1)])
-        if stored == _NOT_COMPUTED:
+        if stored == NOT_COMPUTED:
             raise InvariantBroken(f"{sequence.request_id}: token {end - 1} was never computed")
         return stored
 

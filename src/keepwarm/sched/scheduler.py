@@ -1,8 +1,7 @@
 """What each step computes, for one rank.
 
 One plan, in order: turns that decode get their token, then reads in progress get chunks in the
-order of admission, then waiting turns are admitted, all under one token budget. Memory for the
-whole prompt and an output reserve is held at admission, as one run of blocks where there is one.
+order of admission, then waiting turns are admitted (`admission`), all under one token budget.
 
 Knows no clock, device or text. One engine thread calls it: submit, abort and cut between steps;
 then `plan`, and `commit` for each plan's result, in order.
@@ -26,7 +25,7 @@ from keepwarm.core.errors import (
     to_wire,
 )
 from keepwarm.core.hashing import BlockHasher
-from keepwarm.core.ids import BlockHash, BlockId, BlockIds, RequestId, Slot, block_ids
+from keepwarm.core.ids import BlockId, BlockIds, RequestId, block_ids
 from keepwarm.core.rank_messages import Admitted, Ended, EndReason, RankStats, Submit, Tokens
 from keepwarm.core.step import (
     BlockChange,
@@ -39,18 +38,13 @@ from keepwarm.core.step import (
     StepPlan,
     StepResult,
 )
+from keepwarm.sched.admission import Admission
+from keepwarm.sched.reading import Reading
+from keepwarm.sched.seats import Seats
+from keepwarm.sched.settings import SchedulerSettings
 from keepwarm.sched.turn import Turn
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerSettings:
-    """What a scheduler is told at start."""
-
-    max_num_batched_tokens: int
-    """Tokens a step computes at most; a long prompt is read in chunks of what is left of it."""
-    output_reserve_tokens: int = 256
-    """Room for output held at admission, and added each time it is used up."""
-    prefix_cache: bool = True
+__all__ = ["Scheduler", "SchedulerSettings"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,16 +70,19 @@ class Scheduler:
         self._hasher = hasher
         self._settings = settings
         self.cache = PrefixCache(limits.layout, limits.num_blocks)
+        self._seats = Seats(limits.max_num_seqs)
+        self._reading = Reading()
+        self._admission = Admission(
+            cache=self.cache,
+            layout=limits.layout,
+            seats=self._seats,
+            reading=self._reading,
+            settings=settings,
+        )
         self._turns: dict[RequestId, Turn] = {}
-        self._waiting: deque[Turn] = deque()
-        self._running: list[Turn] = []  # in order of admission
-        self._leaving: list[Turn] = []  # ended or preempted while a step in flight names them
-        self._free_slots = [Slot(slot) for slot in reversed(range(limits.max_num_seqs))]
         self._in_flight: deque[_InFlight] = deque()
         self._last_step = 0
-        self._ended_slots: list[Slot] = []
         self._changes: list[BlockChange] = []
-        self._reading: Counter[BlockHash] = Counter()  # names that a running turn will publish
         self._events: list[Admitted | Tokens | Ended] = []
         self._totals = Counter[str]()
 
@@ -107,7 +104,7 @@ class Scheduler:
             return
         self._totals["prompt_tokens"] += new.num_prompt
         self._totals["constrained_turns"] += new.grammar is not None
-        self._waiting.append(new)
+        self._admission.queue(new)
 
     def abort(self, request_id: RequestId) -> None:
         """End a turn whose client went away. Ids that are unknown or ended are ignored."""
@@ -148,12 +145,12 @@ class Scheduler:
             self._admit(budget, works, starts)
         plan = StepPlan(
             step_id=StepId(self._last_step),
-            ended=tuple(self._ended_slots),
+            ended=self._seats.take_ended(),
             starts=tuple(starts),
             changes=tuple(self._changes),
             works=tuple(work for _turn, work in works),
         )
-        self._ended_slots, self._changes = [], []
+        self._changes = []
         self._in_flight.append(_InFlight(step_id=plan.step_id, works=works))
         return plan
 
@@ -192,14 +189,14 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         """Something waits, runs or is in flight, or somebody must still be told of an end."""
-        open_work = self._turns or self._in_flight or self._leaving
-        return bool(open_work or self._ended_slots or self._events)
+        open_work = self._turns or self._in_flight or self._seats.leaving
+        return bool(open_work or self._seats.has_ended or self._events)
 
     # -- planning ------------------------------------------------------------------------------
 
     def _in_planning_order(self) -> list[Turn]:
         """Decodes first: a turn that needs one token is never held up by a long read."""
-        ready = [turn for turn in self._running if turn.num_unplanned > 0]
+        ready = [turn for turn in self._seats.running if turn.num_unplanned > 0]
         return [t for t in ready if t.num_unplanned == 1] + [t for t in ready if t.num_unplanned > 1]
 
     def _plan_turn(self, turn: Turn, budget: int, works: list[tuple[Turn, SequenceWork]]) -> int:
@@ -226,7 +223,10 @@ class Scheduler:
         missing = layout.blocks_for(end) - num_blocks_held
         if missing <= 0:
             return True
-        wanted = layout.blocks_for(turn.num_known + self._output_reserve(turn)) - num_blocks_held
+        wanted = (
+            layout.blocks_for(turn.num_known + turn.output_reserve(self._settings.output_reserve_tokens))
+            - num_blocks_held
+        )
         while True:
             for num_blocks in (wanted, missing):
                 added = self.cache.extend(holding, num_blocks)
@@ -252,10 +252,10 @@ class Scheduler:
     def _choose_victim(self, works: list[tuple[Turn, SequenceWork]]) -> Turn | None:
         """The cheapest to restore, never the oldest (so that somebody always finishes), never one
         that is part of this plan already."""
-        if self._leaving:
+        if self._seats.leaving:
             return None
         planned = {turn.request_id for turn, _work in works}
-        candidates = [turn for turn in self._running[1:] if turn.request_id not in planned]
+        candidates = [turn for turn in self._seats.running[1:] if turn.request_id not in planned]
         return min(candidates, key=lambda turn: turn.num_computed, default=None)
 
     def _preempt(self, turn: Turn) -> None:
@@ -266,60 +266,32 @@ class Scheduler:
     def _admit(
         self, budget: int, works: list[tuple[Turn, SequenceWork]], starts: list[SequenceStart]
     ) -> None:
-        held_back: list[Turn] = []
-        while budget > 0 and self._waiting and self._free_slots:
-            turn = self._waiting[0]
-            if self._is_being_read(turn):
-                held_back.append(self._waiting.popleft())
-                continue
-            if not self._start(turn, starts):
-                break
-            self._waiting.popleft()
+        while budget > 0 and (turn := self._admission.start_next()) is not None:
+            starts.append(self._start_of(turn))
+            self._tell_admitted(turn)
             budget -= self._plan_turn(turn, budget, works)
-        self._waiting.extendleft(reversed(held_back))
+        self._admission.end_round()
 
-    def _is_being_read(self, turn: Turn) -> bool:
-        """Whether a running turn is about to publish what this one would read next."""
-        if not self._reading:
-            return False
-        num_hits = self.cache.match(turn.names, max_tokens=turn.num_known - 1)
-        return num_hits < len(turn.names) and self._reading[turn.names[num_hits]] > 0
-
-    def _start(self, turn: Turn, starts: list[SequenceStart]) -> bool:
-        """Hold blocks for the whole prompt and an output reserve; False when there is no room."""
-        holding = self.cache.acquire(
-            turn.names,
-            num_tokens=turn.num_known + self._output_reserve(turn),
-            max_cached_tokens=turn.num_known - 1,  # the last one must be computed, to sample from it
+    def _start_of(self, turn: Turn) -> SequenceStart:
+        if turn.slot is None or turn.holding is None:
+            raise InvariantBroken(f"{turn.request_id} starts without a slot or blocks")
+        return SequenceStart(
+            slot=turn.slot,
+            request_id=turn.request_id,
+            tokens=turn.all_tokens(),
+            num_prompt_tokens=turn.num_prompt,
+            blocks=turn.holding.blocks.copy(),  # ours changes when a block is replaced
+            sampling=turn.sampling,
+            grammar=turn.grammar,
         )
-        if holding is None:
-            return False
-        turn.holding = holding
-        turn.slot = self._free_slots.pop()
-        cached_tokens = holding.num_cached_blocks * self._limits.layout.block_size
-        turn.num_computed = turn.num_planned = cached_tokens
-        self._reading.update(turn.names[holding.num_named :])
-        self._running.append(turn)
-        starts.append(
-            SequenceStart(
-                slot=turn.slot,
-                request_id=turn.request_id,
-                tokens=turn.all_tokens(),
-                num_prompt_tokens=turn.num_prompt,
-                blocks=holding.blocks.copy(),  # ours changes when a block is replaced
-                sampling=turn.sampling,
-                grammar=turn.grammar,
-            )
-        )
-        if not turn.was_admitted:
-            turn.was_admitted = True
-            self._totals["cached_tokens"] += cached_tokens
-            self._events.append(Admitted(request_id=turn.request_id, cached_tokens=cached_tokens))
-        return True
 
-    def _output_reserve(self, turn: Turn) -> int:
-        left = turn.max_output_tokens - len(turn.output) - turn.num_sampling
-        return max(0, min(left, self._settings.output_reserve_tokens))
+    def _tell_admitted(self, turn: Turn) -> None:
+        """Once a request, however often it is preempted."""
+        if turn.was_admitted:
+            return
+        turn.was_admitted = True
+        self._totals["cached_tokens"] += turn.num_computed
+        self._events.append(Admitted(request_id=turn.request_id, cached_tokens=turn.num_computed))
 
     # -- committing ----------------------------------------------------------------------------
 
@@ -338,17 +310,11 @@ class Scheduler:
             self._drop_later(replacement.old)
         if turn.slot is None:
             return  # preempted while in flight: the executor has forgotten it
-        self._stop_reading(names)
+        self._reading.end(names)
         self._changes += [
             BlockChange(slot=turn.slot, index=replacement.index, block=replacement.new)
             for replacement in replacements
         ]
-
-    def _stop_reading(self, names: list[BlockHash]) -> None:
-        for name in names:
-            count = self._reading.pop(name, 0)
-            if count > 1:
-                self._reading[name] = count - 1
 
     def _drop_later(self, block: BlockId) -> None:
         """Release a block once no step in flight can read it."""
@@ -401,34 +367,25 @@ class Scheduler:
         self._events.append(Ended(request_id=turn.request_id, reason=reason, error=wire))
         if turn.slot is not None:
             self._leave(turn)
-        elif turn in self._waiting:
-            self._waiting.remove(turn)
+        else:
+            self._admission.remove(turn)
 
     def _leave(self, turn: Turn) -> None:
         """Give the slot back now, the blocks when no step in flight names them."""
-        if turn.slot is None or turn.holding is None:
-            raise InvariantBroken(f"{turn.request_id} leaves without having run")
-        self._running.remove(turn)
-        self._ended_slots.append(turn.slot)
-        self._free_slots.append(turn.slot)
+        if turn.holding is None:
+            raise InvariantBroken(f"{turn.request_id} leaves without blocks")
         self._changes = [change for change in self._changes if change.slot != turn.slot]
-        self._stop_reading(turn.names[turn.holding.num_named :])
-        turn.slot = None
-        self._leaving.append(turn)
+        self._reading.end(turn.names[turn.holding.num_named :])
+        self._seats.leave(turn)
         self._let_leave()
 
     def _let_leave(self) -> None:
-        still_named: list[Turn] = []
-        for turn in self._leaving:
-            if turn.num_in_flight:
-                still_named.append(turn)
-                continue
+        for turn in self._seats.pop_left():
             if turn.holding is not None:
                 self.cache.release(turn.holding)
             turn.restart()
             if not turn.has_ended:
-                self._waiting.appendleft(turn)
-        self._leaving = still_named
+                self._admission.queue_first(turn)
 
     # -- looking in ----------------------------------------------------------------------------
 
@@ -444,8 +401,8 @@ class Scheduler:
             output_tokens_total=totals["output_tokens"],
             preemptions_total=totals["preemptions"],
             evicted_blocks_total=self.cache.counters.evicted_blocks,
-            waiting=len(self._waiting),
-            running=len(self._running),
+            waiting=len(self._admission),
+            running=len(self._seats.running),
             blocks_total=occupancy.total,
             blocks_held=occupancy.held,
             blocks_cached=occupancy.cached,
@@ -456,13 +413,11 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raise `InvariantBroken` unless every block, reference and slot is accounted for."""
         self.cache.check(self._references())
-        slots = [*self._free_slots, *(turn.slot for turn in self._running)]
-        if sorted(slot for slot in slots if slot is not None) != list(range(self._limits.max_num_seqs)):
-            raise InvariantBroken(f"slots free or running: {slots}")
-        if not self._running and not self._leaving and self._reading:
+        self._seats.check()
+        if not self._seats.running and not self._seats.leaving and len(self._reading):
             raise InvariantBroken(f"{len(self._reading)} names are announced and nobody reads them")
 
     def _references(self) -> BlockIds:
-        holdings = [turn.holding for turn in (*self._running, *self._leaving)]
+        holdings = [turn.holding for turn in (*self._seats.running, *self._seats.leaving)]
         drops = [block for step in self._in_flight for block in step.drops]
         return np.concatenate([block_ids(drops), *(holding.blocks for holding in holdings if holding)])

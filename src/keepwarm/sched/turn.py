@@ -78,6 +78,16 @@ class Turn:
             return 0
         return self.num_known - self.num_planned
 
+    @property
+    def is_in_flight(self) -> bool:
+        """Something that was submitted and not collected names its blocks."""
+        return self.num_in_flight > 0
+
+    def output_reserve(self, most: int) -> int:
+        """Tokens of output to hold room for: what may still come, but no more than `most`."""
+        left = self.max_output_tokens - len(self.output) - self.num_sampling
+        return max(0, min(left, most))
+
     def all_tokens(self) -> TokenIds:
         """Prompt and output, as the executor must know them when the turn (re)starts."""
         if not self.output:
