@@ -58,14 +58,11 @@ class ReferenceWindowPool:
                     queue.remove(block)
         return ReferenceHolding(held, num_hits, prompt_tokens // self.block_size)
 
-    def extend(self, holding: ReferenceHolding, first: int, count: int) -> bool:
-        if count > self.num_empty + len(self.passed) + len(self.kept):
-            return False
+    def extend(self, holding: ReferenceHolding, first: int, count: int) -> None:
         while self.num_empty < count:
             self._forget((self.passed or self.kept)[0])
         self.num_empty -= count
         holding.held |= {index: Block() for index in range(first, first + count)}
-        return True
 
     def publish(self, holding: ReferenceHolding, names: Sequence[BlockHash]) -> None:
         for name in names:

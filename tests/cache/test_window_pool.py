@@ -7,8 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from keepwarm.cache.window_pool import SNAPSHOT_EVERY_WINDOWS, WindowHolding, WindowPool, window_blocks
+from keepwarm.cache.window_pool import SNAPSHOT_EVERY_WINDOWS, WindowHolding, WindowPool
 from keepwarm.core.errors import InvariantBroken
+from keepwarm.core.layout import window_blocks
 from tests.cache.reference_window_pool import ReferenceHolding, ReferenceWindowPool
 from tests.cache.test_prefix import names_of
 
@@ -17,7 +18,7 @@ LONG = "abcdefghijklmnopqrstuvwxyz" * 4
 
 
 def make_pool(num_blocks: int = 200) -> WindowPool:
-    return WindowPool(SIZE, WINDOW, num_blocks)
+    return WindowPool(SIZE, WINDOW, num_blocks, max_holdings=8)
 
 
 def begin(pool: WindowPool, path: str, *, prompt_blocks: int | None = None) -> WindowHolding:
@@ -30,7 +31,7 @@ def begin(pool: WindowPool, path: str, *, prompt_blocks: int | None = None) -> W
 def compute(pool: WindowPool, holding: WindowHolding, path: str, end: int) -> None:
     """Blocks up to `end`, one after the other, as a turn that decodes."""
     for index in range(holding.end, end):
-        assert pool.extend(holding, 1) is not None
+        pool.extend(holding, 1)
         pool.publish(holding, names_of(path)[index : index + 1])
         pool.advance(holding, (index + 1) * SIZE)
 
@@ -93,11 +94,19 @@ def test_a_snapshot_that_a_turn_went_on_from_is_given_up_before_others() -> None
     assert [pool.resumable(names_of(path), len(path)) for path in ("other", "mine", "minemine")] == [5, 0, 8]
 
 
-def test_no_room_is_a_return_value_and_changes_nothing() -> None:
-    pool = make_pool(num_blocks=4)
+def test_more_sequences_than_it_was_made_for_have_no_room() -> None:
+    pool = WindowPool(SIZE, WINDOW, 20, max_holdings=1)
+    assert pool.has_room
     holding = begin(pool, LONG)
-    assert pool.extend(holding, 5) is None
-    assert (pool.num_empty, holding.blocks) == (4, [])
+    assert not pool.has_room
+    pool.release(holding)
+    assert pool.has_room
+
+
+def test_a_block_that_was_promised_and_is_not_there_breaks_an_invariant() -> None:
+    pool = make_pool(num_blocks=4)
+    with pytest.raises(InvariantBroken, match="5 window blocks wanted of 4"):
+        pool.extend(begin(pool, LONG), 5)
 
 
 def test_who_computes_a_block_again_keeps_its_own_and_takes_the_name() -> None:
@@ -125,7 +134,7 @@ def test_blocks_without_a_name_are_empty_at_once() -> None:
 
 
 def test_a_window_of_one_token_is_nothing_to_remember() -> None:
-    pool = WindowPool(SIZE, 1, 8)
+    pool = WindowPool(SIZE, 1, 8, max_holdings=1)
     assert pool.resumable(names_of("abc"), 3) == 3
 
 
@@ -146,7 +155,7 @@ class BothPools(RuleBasedStateMachine):
 
     @initialize(num_blocks=st.integers(6, 60), window=st.integers(1, 3 * SIZE))
     def start(self, num_blocks: int, window: int) -> None:
-        self.pool = WindowPool(SIZE, window, num_blocks)
+        self.pool = WindowPool(SIZE, window, num_blocks, max_holdings=99)
         self.model = ReferenceWindowPool(SIZE, window, num_blocks)
         self.open: list[Open] = []
         self.memory: dict[int, str] = {}
@@ -168,10 +177,10 @@ class BothPools(RuleBasedStateMachine):
         first, end = ours.num_published, min(len(path), ours.num_published + count)
         missing = end - ours.end
         if missing > 0:
-            fresh = self.pool.extend(ours, missing)
-            assert (fresh is not None) == self.model.extend(theirs, end - missing, missing)
-            if fresh is None:
+            if missing > self.pool.num_empty + self.pool.num_cached:
                 return
+            self.pool.extend(ours, missing)
+            self.model.extend(theirs, end - missing, missing)
         for at in range(first, end):
             self.memory[ours.blocks[at - ours.first]] = path[: at + 1]
         named = names_of(path)[first : max(first, end - unfinished)]

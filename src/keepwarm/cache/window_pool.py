@@ -31,6 +31,7 @@ from typing import Final
 from keepwarm.cache.runs import EmptyRuns
 from keepwarm.core.errors import InvariantBroken
 from keepwarm.core.ids import BlockHash, BlockId, BlockIds, block_ids
+from keepwarm.core.layout import window_blocks
 
 SNAPSHOT_EVERY_WINDOWS: Final = 16
 """A snapshot costs a window: one in 16 is a sixteenth of what keeping every token would cost."""
@@ -59,6 +60,9 @@ class WindowPool:
     block_size: int
     window_tokens: int
     num_blocks: int
+    max_holdings: int
+    """So many sequences never lack a block."""
+    num_holdings: int = field(init=False, default=0)
     evicted_blocks: int = 0
     """Named blocks whose room was needed, since start."""
     _references: list[int] = field(init=False)
@@ -107,6 +111,11 @@ class WindowPool:
             end = gap
         return end
 
+    @property
+    def has_room(self) -> bool:
+        """Another sequence may be held."""
+        return self.num_holdings < self.max_holdings
+
     def acquire(self, names: Sequence[BlockHash], num_hits: int, *, prompt_tokens: int) -> WindowHolding:
         """Hold the window before block `num_hits`, which is `resumable`."""
         first = max(0, num_hits - self.window_blocks)
@@ -115,6 +124,7 @@ class WindowPool:
             if not self._references[block]:
                 self._unqueue(block)
             self._references[block] += 1
+        self.num_holdings += 1
         return WindowHolding(
             first=first,
             blocks=blocks,
@@ -122,10 +132,14 @@ class WindowPool:
             prompt_blocks=prompt_tokens // self.block_size,
         )
 
-    def extend(self, holding: WindowHolding, num_blocks: int) -> BlockIds | None:
-        """Append fresh blocks and return them. None when there is no room now."""
+    def extend(self, holding: WindowHolding, num_blocks: int) -> BlockIds:
+        """Append fresh blocks and return them. Raises `InvariantBroken` where there are none: sequences
+        were held beyond `max_holdings`, or longer steps planned than that counted on."""
         if num_blocks > len(self._empty) + self.num_cached:
-            return None
+            raise InvariantBroken(
+                f"{num_blocks} window blocks wanted of {self.num_blocks}, with {self.num_holdings} "
+                f"sequences of at most {self.max_holdings}"
+            )
         self._evict(num_blocks - len(self._empty))
         after = BlockId(holding.blocks[-1]) if holding.blocks else None
         fresh = self._empty.take(num_blocks, after=after)
@@ -162,6 +176,7 @@ class WindowPool:
         for index, block in enumerate(holding.blocks, start=holding.first):
             self._let_go(block, keep=index >= snapshot or self._is_kept(holding, index))
         holding.blocks = []
+        self.num_holdings -= 1
 
     def clear(self) -> int:
         """Forget every named block that nobody holds; returns how many."""
@@ -227,8 +242,3 @@ class WindowPool:
                 raise InvariantBroken(f"window block {block} is not found by its name")
         if len(self._by_name) != sum(name is not None for name in self._names):
             raise InvariantBroken("names of window blocks that no block has")
-
-
-def window_blocks(window_tokens: int, block_size: int) -> int:
-    """Full blocks that a block's first token reads from."""
-    return -(-(window_tokens - 1) // block_size)

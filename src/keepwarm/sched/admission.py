@@ -82,6 +82,7 @@ class Admission:
             turn.names,
             num_tokens=turn.num_known + turn.output_reserve(self._settings.output_reserve_tokens),
             max_cached_tokens=turn.num_known - 1,  # the last one must be computed, to sample from it
+            prompt_tokens=turn.num_prompt,
         )
         if holding is None:
             return False

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from keepwarm.cache.prefix import Holding, PrefixCache
+from keepwarm.cache.window_pool import WindowPool
 from keepwarm.core.errors import (
     BadRequest,
     BadSetting,
@@ -25,7 +26,8 @@ from keepwarm.core.errors import (
     to_wire,
 )
 from keepwarm.core.hashing import BlockHasher
-from keepwarm.core.ids import BlockId, BlockIds, RequestId, block_ids
+from keepwarm.core.ids import BlockId, BlockIds, RequestId, Slot, block_ids
+from keepwarm.core.layout import most_window_holdings
 from keepwarm.core.rank_messages import Admitted, Ended, EndReason, RankStats, Submit, Tokens
 from keepwarm.core.step import (
     BlockChange,
@@ -69,7 +71,7 @@ class Scheduler:
         self._limits = limits
         self._hasher = hasher
         self._settings = settings
-        self.cache = PrefixCache(limits.layout, limits.num_blocks)
+        self.cache = PrefixCache(limits.layout, limits.num_blocks, _windows(limits, settings))
         self._seats = Seats(limits.max_num_seqs)
         self._reading = Reading()
         self._admission = Admission(
@@ -170,6 +172,8 @@ class Scheduler:
             if turn.has_ended:
                 continue  # what it sampled meanwhile, nobody waits for
             self._publish(turn)
+            if turn.holding is not None:
+                self.cache.advance(turn.holding, turn.num_computed)
             if work.sample:
                 self._take_output(turn, outputs[work.slot])
         for block in step.drops:
@@ -207,6 +211,7 @@ class Scheduler:
         end = start + min(turn.num_unplanned, budget)
         if not self._ensure_room(turn, end, works):
             return 0
+        self._extend_window(turn.slot, turn.holding, end)
         sample = end == turn.num_known
         works.append((turn, SequenceWork(slot=turn.slot, start=start, end=end, sample=sample)))
         turn.num_planned = end
@@ -249,6 +254,15 @@ class Scheduler:
             for index, block in enumerate(added.tolist(), start=first)
         ]
 
+    def _extend_window(self, slot: Slot, holding: Holding, end: int) -> None:
+        added = self.cache.extend_window(holding, end)
+        if holding.window is not None and len(added):
+            first = holding.window.end - len(added)
+            self._changes += [
+                BlockChange(slot=slot, index=index, block=block, in_windows=True)
+                for index, block in enumerate(added.tolist(), start=first)
+            ]
+
     def _choose_victim(self, works: list[tuple[Turn, SequenceWork]]) -> Turn | None:
         """The cheapest to restore, never the oldest (so that somebody always finishes), never one
         that is part of this plan already."""
@@ -275,6 +289,7 @@ class Scheduler:
     def _start_of(self, turn: Turn) -> SequenceStart:
         if turn.slot is None or turn.holding is None:
             raise InvariantBroken(f"{turn.request_id} starts without a slot or blocks")
+        window = turn.holding.window
         return SequenceStart(
             slot=turn.slot,
             request_id=turn.request_id,
@@ -283,6 +298,8 @@ class Scheduler:
             blocks=turn.holding.blocks.copy(),  # ours changes when a block is replaced
             sampling=turn.sampling,
             grammar=turn.grammar,
+            window_first=0 if window is None else window.first,
+            window_blocks=None if window is None else block_ids(window.blocks),
         )
 
     def _tell_admitted(self, turn: Turn) -> None:
@@ -413,6 +430,9 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raise `InvariantBroken` unless every block, reference and slot is accounted for."""
         self.cache.check(self._references())
+        if self.cache.windows is not None:
+            holdings = [turn.holding for turn in (*self._seats.running, *self._seats.leaving)]
+            self.cache.windows.check([held.window for held in holdings if held and held.window])
         self._seats.check()
         if not self._seats.running and not self._seats.leaving and len(self._reading):
             raise InvariantBroken(f"{len(self._reading)} names are announced and nobody reads them")
@@ -421,3 +441,24 @@ class Scheduler:
         holdings = [turn.holding for turn in (*self._seats.running, *self._seats.leaving)]
         drops = [block for step in self._in_flight for block in step.drops]
         return np.concatenate([block_ids(drops), *(holding.blocks for holding in holdings if holding)])
+
+
+def _windows(limits: ExecutorLimits, settings: SchedulerSettings) -> WindowPool | None:
+    """The blocks of the layers with a window, where they are numbered apart."""
+    window_tokens = limits.layout.window_tokens
+    if window_tokens is None or not limits.num_window_blocks:
+        return None
+    max_holdings = most_window_holdings(
+        num_window_blocks=limits.num_window_blocks,
+        window_tokens=window_tokens,
+        block_size=limits.layout.block_size,
+        max_num_batched_tokens=settings.max_num_batched_tokens,
+    )
+    if not max_holdings:
+        raise BadSetting(
+            f"--max-num-batched-tokens {settings.max_num_batched_tokens}: the {limits.num_window_blocks} "
+            f"blocks of the layers with a window of {window_tokens} tokens do not hold one turn's steps"
+        )
+    return WindowPool(
+        limits.layout.block_size, window_tokens, limits.num_window_blocks, max_holdings=max_holdings
+    )
