@@ -24,7 +24,9 @@ def written(arena: HostArena, slots: list[int]) -> ArenaSlots:
 
 
 def sums(arena: HostArena) -> list[int]:
-    return np.frombuffer(arena.memory[: arena.layout.num_slots * 8], dtype=np.uint64).tolist()
+    return [
+        int(value) for value in np.frombuffer(arena.memory, dtype=np.uint64, count=arena.layout.num_slots)
+    ]
 
 
 def test_every_eighth_slot_the_first_and_the_last_of_a_copy_are_summed() -> None:

@@ -1,13 +1,16 @@
 """The KV of every layer, in blocks. Knows places, not sequences.
 
-A layer's pool is one tensor of (num_blocks * block_size, G, D): the rows of one block, and of blocks
-whose ids follow each other, lie together. Memory is taken page by page as it is first written.
+A layer's keys, and its values, are one tensor of (num_blocks * block_size, G, D): the rows of one block, and
+of blocks whose ids follow each other, lie together. Layers of one shape that follow each other are cut from
+one allocation, so that a block of all of them is a single strided view. Memory is taken page by page as it
+is first written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import torch
@@ -31,9 +34,8 @@ class LayerShape:
 class LayerPool:
     """One layer's keys and values, as they are written (rows, G, D) and as they are read (G, 1, rows, D)."""
 
-    def __init__(self, shape: LayerShape, num_rows: int, dtype: torch.dtype) -> None:
-        self.key_rows = torch.empty(num_rows, shape.num_key_heads, shape.head_dim, dtype=dtype)
-        self.value_rows = torch.empty_like(self.key_rows)
+    def __init__(self, key_rows: torch.Tensor, value_rows: torch.Tensor) -> None:
+        self.key_rows, self.value_rows = key_rows, value_rows
         self.keys, self.values = _as_read(self.key_rows), _as_read(self.value_rows)
 
 
@@ -44,7 +46,15 @@ class KvPools:
         self, *, shapes: Sequence[LayerShape], num_blocks: int, block_size: int, dtype: torch.dtype
     ) -> None:
         self._block_size = block_size
-        self._layers = [LayerPool(shape, num_blocks * block_size, dtype) for shape in shapes]
+        self._layers: list[LayerPool] = []
+        parts = []
+        for shape, layers in groupby(shapes, key=lambda shape: (shape.num_key_heads, shape.head_dim)):
+            rows = torch.empty(2 * len(list(layers)), num_blocks * block_size, *shape, dtype=dtype)
+            self._layers += [LayerPool(rows[i], rows[i + 1]) for i in range(0, len(rows), 2)]
+            parts.append(rows.view(len(rows), num_blocks, -1).view(torch.uint8))
+        self.block_parts: Sequence[torch.Tensor] = parts
+        """What makes up a block, in the order in which a slot of host memory holds it: of every layer its
+        keys, then its values. Each (num_parts, num_blocks, bytes of a part) uint8, a view."""
         self._key_scratch = self._value_scratch = torch.empty(0, 0, 0, dtype=dtype)
 
     @property

@@ -1,13 +1,16 @@
 """Executes plans with a model in this process. Owns the weights, the KV and the slots' tokens.
 
-On a CPU `submit` computes at once: there is nothing to overlap with, and the result waits for `collect`.
+On a CPU `submit` computes at once, beside copies that run on a thread of their own, and the result waits
+for `collect`.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import torch
@@ -15,6 +18,7 @@ from torch import nn
 
 from keepwarm.core.errors import BadModel, BadSetting, InvariantBroken
 from keepwarm.core.grammar import Grammar, Vocabulary
+from keepwarm.core.host_tier import HostArena
 from keepwarm.core.layout import CacheLayout, LayerGroup
 from keepwarm.core.step import (
     Executor,
@@ -26,8 +30,12 @@ from keepwarm.core.step import (
     StepPlan,
     StepResult,
 )
+from keepwarm.engine.arena_slots import ArenaSlots
 from keepwarm.engine.attention import ATTENTION_NAME, NothingLeftToCompute
+from keepwarm.engine.block_copies import BlockMover
 from keepwarm.engine.checkpoint import CheckpointSpec, inspect_checkpoint
+from keepwarm.engine.copies_in_flight import CopiesInFlight
+from keepwarm.engine.copy_threads import CopyThreads
 from keepwarm.engine.fast_layers import use_fast_layers
 from keepwarm.engine.grammars import Grammars
 from keepwarm.engine.kv_pools import KvPools, LayerShape
@@ -96,25 +104,38 @@ class TorchExecutor:
         limits: ExecutorLimits,
         dtype: torch.dtype,
         grammars: Grammars | None = None,
+        copy_threads: int = 1,
     ) -> None:
         self._limits = limits
         self._grammars = grammars
         self._model: nn.Module | None = model
         self._sequences = SequenceTable(limits)
-        pools = KvPools(
+        self._pools = KvPools(
             shapes=shapes, num_blocks=limits.num_blocks, block_size=limits.layout.block_size, dtype=dtype
         )
         self._layout = StepLayout(
-            pools=pools,
+            pools=self._pools,
             block_size=limits.layout.block_size,
             windows={shape.window_tokens for shape in shapes},
             dtype=dtype,
         )
-        self._results: deque[StepResult] = deque()
+        self._num_copy_threads = copy_threads
+        self._copies_in_flight = CopiesInFlight(limits.num_blocks)
+        self._copy_threads: CopyThreads | None = None
+        self._results: deque[tuple[StepPlan, StepResult]] = deque()
 
     @property
     def limits(self) -> ExecutorLimits:
         return self._limits
+
+    def attach_arena(self, arena: HostArena) -> None:
+        """Raises `BadSetting` where the memory was cut for other blocks. No copy may be in flight."""
+        slots = ArenaSlots(arena, self._limits.layout)
+        self._copies_in_flight.use_slots(len(slots))
+        if self._copy_threads is not None:
+            self._copy_threads.close()
+        mover = BlockMover(self._pools.block_parts, slots)
+        self._copy_threads = CopyThreads(mover, num_threads=self._num_copy_threads)
 
     def prepare(self, grammar: Grammar) -> bool:
         return self._with_grammars().prepare(grammar)
@@ -126,21 +147,50 @@ class TorchExecutor:
         self._sequences.apply(plan, [_seed(start.sampling.seed) for start in plan.starts])
         self._start_matchers(plan.starts)
         works = [(work, self._sequences[work.slot]) for work in plan.works]
+        self._begin_copies(plan, works)
+        started_at = time.perf_counter()
         outputs = self._compute(works) if works else ()
-        self._results.append(StepResult(step_id=plan.step_id, outputs=outputs))
+        compute_s = time.perf_counter() - started_at if works else 0.0
+        self._results.append((plan, StepResult(step_id=plan.step_id, outputs=outputs, compute_s=compute_s)))
         return plan.step_id
 
     def collect(self) -> StepResult:
+        """Waits only where its plan awaits a copy. Raises what a copy raised."""
         if not self._results:
             raise InvariantBroken("collect without a submitted step")
-        return self._results.popleft()
+        plan, result = self._results.popleft()
+        if not self._copies_in_flight or self._copy_threads is None:
+            return result
+        copies = self._copy_threads.take(plan.step_id, awaited=plan.awaits_copy and not plan.works)
+        for ended in copies:
+            self._copies_in_flight.end(ended.copy_id)
+        return replace(result, copies=copies)
 
     def close(self) -> None:
+        """Waits for copies that run; then host memory may be unmapped."""
+        if self._copy_threads is not None:
+            self._copy_threads.close()
+            self._copy_threads = None
         if self._results:
             raise InvariantBroken(f"closed with {len(self._results)} steps uncollected")
         self._model = None
         if self._grammars is not None:
             self._grammars.close()
+
+    def _begin_copies(self, plan: StepPlan, works: Works) -> None:
+        """Those `before_works` are done on return."""
+        self._copies_in_flight.begin(plan)
+        if not self._copies_in_flight:
+            return
+        layout = self._limits.layout
+        for work, state in works:
+            self._copies_in_flight.check_work(
+                f"step {plan.step_id} computes [{work.start}, {work.end}) of slot {work.slot}",
+                read=state.blocks[: layout.blocks_for(work.end)],
+                written=state.blocks[work.start // layout.block_size : layout.blocks_for(work.end)],
+            )
+        if self._copy_threads is not None:
+            self._copy_threads.begin(plan)
 
     def _start_matchers(self, starts: Sequence[SequenceStart]) -> None:
         for start in starts:
