@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from keepwarm.cache.window_pool import SNAPSHOT_EVERY_WINDOWS, WindowPool
 from keepwarm.core.errors import BadSetting
 from keepwarm.core.ids import RequestId
-from keepwarm.core.layout import most_window_holdings
+from keepwarm.core.layout import window_needs
 from keepwarm.core.rank_messages import Submit
 from keepwarm.sched.scheduler import SchedulerSettings
 from tests.sched.driver import BLOCK_SIZE, Rank, expected_output, make_limits, make_submit
@@ -107,10 +107,10 @@ def test_windows_that_do_not_hold_one_turns_steps_are_refused() -> None:
 
 
 def test_how_many_sequences_never_lack_a_window_block() -> None:
-    numbers = {"window_tokens": WINDOW, "block_size": BLOCK_SIZE, "max_num_batched_tokens": BUDGET}
-    assert most_window_holdings(num_window_blocks=ONE_TURN - 1, **numbers) == 0
-    assert most_window_holdings(num_window_blocks=ONE_TURN, **numbers) == 1
-    assert most_window_holdings(num_window_blocks=ONE_TURN + WINDOW_BLOCKS + 3, **numbers) == 2
+    needs = window_needs(WINDOW, BLOCK_SIZE, max_num_batched_tokens=BUDGET)
+    assert needs.least == ONE_TURN
+    counts = (0, ONE_TURN - 1, ONE_TURN, ONE_TURN + WINDOW_BLOCKS + 3)
+    assert [needs.most_sequences(count) for count in counts] == [0, 0, 1, 2]
 
 
 operations = st.lists(

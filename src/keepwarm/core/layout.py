@@ -61,14 +61,26 @@ _MOST_STEPS_HELD = 3
 """Steps whose tokens a sequence may hold behind its window: two in flight, and one that it ended in."""
 
 
-def most_window_holdings(
-    *, num_window_blocks: int, window_tokens: int, block_size: int, max_num_batched_tokens: int
-) -> int:
-    """Sequences that never lack a window block, however their steps are cut.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowNeeds:
+    """Blocks with which sequences never lack one for a layer with a window, however steps are cut."""
 
-    Each holds its window, the block before it, and two that are full in part; and all of them
-    together what the steps in flight compute.
-    """
-    in_steps = -(-_MOST_STEPS_HELD * max_num_batched_tokens // block_size)
-    each = window_blocks(window_tokens, block_size) + 3
-    return max(0, num_window_blocks - in_steps) // each
+    a_sequence: int
+    """Its window, the block before it, and two that are full in part."""
+    in_steps: int
+    """Of all sequences together: what the steps in flight compute."""
+
+    @property
+    def least(self) -> int:
+        """For a single sequence."""
+        return self.in_steps + self.a_sequence
+
+    def most_sequences(self, num_window_blocks: int) -> int:
+        return max(0, num_window_blocks - self.in_steps) // self.a_sequence
+
+
+def window_needs(window_tokens: int, block_size: int, *, max_num_batched_tokens: int) -> WindowNeeds:
+    return WindowNeeds(
+        a_sequence=window_blocks(window_tokens, block_size) + 3,
+        in_steps=-(-_MOST_STEPS_HELD * max_num_batched_tokens // block_size),
+    )

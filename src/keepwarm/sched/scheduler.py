@@ -27,7 +27,7 @@ from keepwarm.core.errors import (
 )
 from keepwarm.core.hashing import BlockHasher
 from keepwarm.core.ids import BlockId, BlockIds, RequestId, Slot, block_ids
-from keepwarm.core.layout import most_window_holdings
+from keepwarm.core.layout import window_needs
 from keepwarm.core.rank_messages import Admitted, Ended, EndReason, RankStats, Submit, Tokens
 from keepwarm.core.step import (
     BlockChange,
@@ -448,12 +448,12 @@ def _windows(limits: ExecutorLimits, settings: SchedulerSettings) -> WindowPool 
     window_tokens = limits.layout.window_tokens
     if window_tokens is None or not limits.num_window_blocks:
         return None
-    max_holdings = most_window_holdings(
-        num_window_blocks=limits.num_window_blocks,
-        window_tokens=window_tokens,
-        block_size=limits.layout.block_size,
+    needs = window_needs(
+        window_tokens,
+        limits.layout.block_size,
         max_num_batched_tokens=settings.max_num_batched_tokens,
     )
+    max_holdings = needs.most_sequences(limits.num_window_blocks)
     if not max_holdings:
         raise BadSetting(
             f"--max-num-batched-tokens {settings.max_num_batched_tokens}: the {limits.num_window_blocks} "
