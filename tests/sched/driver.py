@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from keepwarm.core.hashing import BlockHasher, join_hashes, root_hash
+from keepwarm.core.host_tier import HostArena, HostTier
 from keepwarm.core.ids import RequestId, TenantId, token_ids
 from keepwarm.core.layout import CacheLayout, LayerGroup
-from keepwarm.core.rank_messages import Admitted, Ended, Submit, Tokens
+from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, Submit, Tokens
 from keepwarm.core.sampling import GREEDY
 from keepwarm.core.step import ExecutorLimits, StepPlan
 from keepwarm.engine.scripted import ScriptedExecutor
@@ -77,17 +78,24 @@ class Rank:
         default_factory=lambda: SchedulerSettings(max_num_batched_tokens=16, output_reserve_tokens=8)
     )
     depth: int = 1
+    host: HostTier | None = None
+    arena: HostArena | None = None
+    copy_steps: int = 0
     now_s: float = 0.0
     num_pending: int = 0
     output: dict[str, list[int]] = field(default_factory=dict)
     ends: dict[str, list[str]] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
+    from_host: dict[str, int] = field(default_factory=dict)
+    cache_events: list[CacheEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         hasher = BlockHasher(key=KEY, block_size=self.limits.layout.block_size)
-        self.scheduler = Scheduler(limits=self.limits, hasher=hasher, settings=self.settings)
-        self.executor = ScriptedExecutor(limits=self.limits)
+        self.scheduler = Scheduler(limits=self.limits, hasher=hasher, settings=self.settings, host=self.host)
+        self.executor = ScriptedExecutor(limits=self.limits, copy_steps=self.copy_steps)
+        if self.arena is not None:
+            self.executor.attach_arena(self.arena)
 
     def submit(self, name: str, tokens: Sequence[int], **options: object) -> None:
         self.scheduler.submit(make_submit(name, tokens, **options))  # type: ignore[arg-type]
@@ -129,11 +137,13 @@ class Rank:
         return self.output[name]
 
     def _hear(self) -> None:
+        self.cache_events += self.scheduler.take_cache_events()
         for event in self.scheduler.take_events():
             match event:
-                case Admitted(request_id=name, cached_tokens=cached):
+                case Admitted(request_id=name, cached_tokens=cached, host_tokens=from_host):
                     assert name not in self.cached, f"{name} was admitted twice"
                     self.cached[name] = cached
+                    self.from_host[name] = from_host
                 case Tokens(request_id=name, tokens=tokens):
                     assert name not in self.ends, f"{name} got tokens after its end"
                     self.output.setdefault(name, []).extend(tokens)

@@ -16,8 +16,8 @@ from keepwarm.engine.scripted import ScriptedExecutor
 from keepwarm.sched.scheduler import Scheduler, SchedulerSettings
 
 
-def build_rank(settings: BackendSettings, *, hash_key: bytes) -> tuple[RankEngine, Ready]:
-    """Load. Raises `BadModel`, `TooLittleMemory` and `BadSetting`."""
+def build_rank(settings: BackendSettings, *, hash_key: bytes, rank: int = 0) -> tuple[RankEngine, Ready]:
+    """Load. `rank`: which of the replica's it is. Raises `BadModel`, `TooLittleMemory` and `BadSetting`."""
     executor, description = _build_executor(settings)
     limits = executor.limits
     scheduler = Scheduler(

@@ -6,6 +6,7 @@ a rank process and the in-process rank run the same code.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from keepwarm.core.ids import RequestId
 from keepwarm.core.rank_messages import (
     Abort,
     Admitted,
+    CacheEvent,
     Cut,
     Ended,
     EndReason,
@@ -26,6 +28,9 @@ from keepwarm.core.rank_messages import (
 )
 from keepwarm.core.step import Executor, StepId, StepPlan, StepResult
 
+logger = logging.getLogger(__name__)
+
+FINISH_COPIES_LIMIT_S = 10.0
 RETRY_S = 0.01
 """After a plan that held no work although something waits."""
 
@@ -37,12 +42,15 @@ class SchedulerPort(Protocol):
     def has_work(self) -> bool: ...
     @property
     def has_events(self) -> bool: ...
+    @property
+    def has_copies(self) -> bool: ...
     def submit(self, turn: Submit) -> None: ...
     def abort(self, request_id: RequestId) -> None: ...
     def cut(self, request_id: RequestId, num_output_tokens: int) -> None: ...
     def plan(self, now_s: float) -> StepPlan: ...
     def commit(self, result: StepResult) -> None: ...
     def take_events(self) -> tuple[Admitted | Tokens | Ended, ...]: ...
+    def take_cache_events(self) -> tuple[CacheEvent, ...]: ...
     def end_all(self, reason: EndReason, error: KeepwarmError | None = None) -> None: ...
     def stats(self) -> RankStats: ...
     def check_integrity(self) -> None: ...
@@ -66,6 +74,7 @@ class RankEngine:
         self._in_flight: deque[StepId] = deque()
         self._preparing: dict[RequestId, Submit] = {}  # their grammars are being compiled
         self._ended_early: list[Ended] = []
+        self._host_tier = scheduler.stats().host_tier
 
     @property
     def has_work(self) -> bool:
@@ -105,7 +114,7 @@ class RankEngine:
                 tell(self.report())
             self._in_flight.append(self._executor.submit(plan))
             if not plan.works:  # nor would another plan have any until everything is committed
-                return self._commit_all()
+                return self._commit_all() or plan.awaits_copy
         if not self._in_flight:
             return False
         self._commit_oldest()
@@ -143,7 +152,16 @@ class RankEngine:
     def report(self) -> Report:
         """What has happened since the last report."""
         ended, self._ended_early = self._ended_early, []
-        return Report(events=(*ended, *self._scheduler.take_events()), stats=self._scheduler.stats())
+        stats = self._scheduler.stats()
+        if stats.host_tier != self._host_tier:
+            self._say_host_tier(stats.host_tier)
+        events = (*ended, *self._scheduler.take_events())
+        return Report(events=events, stats=stats, cache=self._scheduler.take_cache_events())
+
+    def _say_host_tier(self, state: str) -> None:
+        self._host_tier = state
+        if state != "on":
+            logger.error("host memory is off, and prompts it held are read again: %s", state)
 
     def check_when_idle(self) -> None:
         """Raises `InvariantBroken` when blocks or references do not add up."""
@@ -166,6 +184,13 @@ class RankEngine:
             self._end_early(request_id, reason, error)
         self._preparing.clear()
         self._scheduler.end_all(reason, error)
+
+    def finish_copies(self, limit_s: float = FINISH_COPIES_LIMIT_S) -> None:
+        """After `end_all`: what the ended turns left goes down to host memory, or as much as `limit_s`
+        allows."""
+        stop_at = self._clock() + limit_s
+        while self._scheduler.has_copies and self._clock() < stop_at:
+            self.step(lambda _report: None)
 
     def close(self) -> None:
         """Collect what is in flight and release the device."""

@@ -64,7 +64,7 @@ def _load_and_serve(link: BlockingLink) -> int:
             logger.error("expected the first message within %s s, got %d others", _INIT_LIMIT_S, len(other))
             return 2
     try:
-        engine, ready = build_rank(decode_settings(init.settings), hash_key=init.hash_key)
+        engine, ready = build_rank(decode_settings(init.settings), hash_key=init.hash_key, rank=init.rank)
     except SetupError as error:
         link.send(StartFailed(error=to_wire(error)))
         return 2
@@ -89,6 +89,7 @@ def serve(engine: RankEngine, ready: Ready, link: BlockingLink, *, heartbeat_s: 
         link.send(engine.fail_all(error))
         return 1
     link.send(engine.end_all())
+    engine.finish_copies()
     engine.close()
     return 0
 

@@ -25,10 +25,11 @@ those it shares.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from operator import is_not
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -84,6 +85,12 @@ class Occupancy:
     empty: int
 
 
+EvictionReason = Literal["room", "cleared"]
+OnEvict = Callable[[BlockIds, list[BlockHash], EvictionReason], None]
+"""Told which blocks are about to lose which names, while they still have them and hold what they
+held. May hold others (`acquire_after`); must not take any."""
+
+
 @dataclass(slots=True)
 class PrefixCache:
     """The sole owner of a rank's block states. Not thread-safe: one engine thread calls it."""
@@ -92,6 +99,7 @@ class PrefixCache:
     num_blocks: int
     windows: WindowPool | None = None
     """Beside the blocks here, those of the layers with a window; None: they are part of these."""
+    on_evict: OnEvict | None = None
     counters: CacheCounters = field(default_factory=CacheCounters)
     _references: npt.NDArray[np.int64] = field(init=False)
     _names: list[BlockHash | None] = field(init=False)
@@ -111,7 +119,7 @@ class PrefixCache:
     def match(self, names: Sequence[BlockHash], *, max_tokens: int) -> int:
         """How many leading blocks of `names` every layer group can give back, in at most
         `max_tokens` tokens. `names` follow each other from a prefix's first block on."""
-        if any(group.kind == "state" for group in self.layout.groups):
+        if not self.can_resume:
             return 0  # a state exists only where its sequence stands; nothing to resume from
         num_known = self._num_known(names, min(len(names), max_tokens // self.layout.block_size))
         return num_known if self.windows is None else self.windows.resumable(names, num_known)
@@ -138,7 +146,7 @@ class PrefixCache:
         num_fresh = self.layout.blocks_for(num_tokens) - num_hits
         references = self._references[hits]
         num_revived = num_hits - int(np.count_nonzero(references))
-        if num_fresh > len(self._empty) + len(self._evictable) - num_revived:
+        if num_fresh > self._num_free - num_revived:
             return None
         self._evictable.remove(num_revived)
         self._references[hits] = references + 1
@@ -153,9 +161,18 @@ class PrefixCache:
             self.counters.replayed_blocks += num_known - num_hits
         return holding
 
+    def has_room(self, names: Sequence[BlockHash], *, num_tokens: int, max_cached_tokens: int) -> bool:
+        """Whether `acquire` would succeed now."""
+        if self.windows is not None and not self.windows.has_room:
+            return False
+        num_hits = self.match(names, max_tokens=min(max_cached_tokens, num_tokens))
+        hits = self._prefix(names, num_hits)
+        num_revived = num_hits - int(np.count_nonzero(self._references[hits]))
+        return self.layout.blocks_for(num_tokens) - num_hits <= self._num_free - num_revived
+
     def extend(self, holding: Holding, num_blocks: int) -> BlockIds | None:
         """Append fresh blocks and return them. None when there is no room now."""
-        if num_blocks > len(self._empty) + len(self._evictable):
+        if num_blocks > self._num_free:
             return None
         fresh = self._take(num_blocks, after=_last(holding.blocks))
         holding.blocks = np.concatenate([holding.blocks, fresh])
@@ -204,6 +221,15 @@ class PrefixCache:
             self.windows.release(holding.window)
             holding.window = None
 
+    def trim(self, holding: Holding) -> None:
+        """Give back those of a holding's blocks that have no name."""
+        own = holding.blocks[holding.num_named :]
+        if np.any(self._references[own] != 1):
+            raise InvariantBroken(f"a block without a name is held by others: one of {own.tolist()}")
+        self._references[own] = 0
+        self._empty.add(own)
+        holding.blocks = holding.blocks[: holding.num_named].copy()
+
     def drop(self, block: BlockId) -> None:
         """Give one reference back."""
         if self._references[block] <= 0:
@@ -219,7 +245,7 @@ class PrefixCache:
     def clear(self) -> int:
         """Forget every cached block that nobody holds; returns how many."""
         num_cleared = len(self._evictable)
-        self.evict(num_cleared)
+        self.evict(num_cleared, reason="cleared")
         if self.windows is not None:
             self.windows.clear()
         return num_cleared
@@ -230,6 +256,19 @@ class PrefixCache:
         return Occupancy(
             total=self.num_blocks, held=self.num_blocks - cached - empty, cached=cached, empty=empty
         )
+
+    def path(self, block: int) -> BlockIds:
+        """The blocks of the prefix that ends with a named block, itself included; a copy."""
+        return self._chains.path(BlockId(block))
+
+    def names_of(self, blocks: BlockIds) -> list[BlockHash]:
+        """Of named blocks."""
+        return [*map(self._name_of, blocks.tolist())]
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether a sequence may begin behind blocks that another one computed."""
+        return all(group.kind != "state" for group in self.layout.groups)
 
     # -- names ---------------------------------------------------------------------------------
 
@@ -266,6 +305,11 @@ class PrefixCache:
             self._names[block] = name
         holding.num_named = end
 
+    @property
+    def _num_free(self) -> int:
+        """Blocks that can be taken, what is cached in them evicted."""
+        return len(self._empty) + len(self._evictable)
+
     # -- states --------------------------------------------------------------------------------
 
     def _take(self, count: int, *, after: BlockId | None) -> BlockIds:
@@ -294,10 +338,15 @@ class PrefixCache:
         self._references[blocks] = references + 1
         return Holding(blocks=blocks, num_cached_blocks=len(blocks), num_named=len(blocks)), num_known
 
-    def evict(self, count: int) -> list[BlockHash]:
+    def evict(self, count: int, *, reason: EvictionReason = "room") -> list[BlockHash]:
         """Empty the first `count` cached blocks, there being that many; the names they had."""
+        if not count:
+            return []
         blocks = self._evictable.pop(count)
-        names = self._unname(blocks)
+        names = self.names_of(blocks)
+        if self.on_evict is not None:
+            self.on_evict(blocks, names, reason)
+        self._unname(blocks, names)
         self._empty.add(blocks)
         self.counters.evicted_blocks += count
         return names
@@ -312,7 +361,8 @@ class PrefixCache:
         blocks = self._chains.following(known)
         cached = blocks[self._references[blocks] == 0]
         self._evictable.discard(blocks)
-        forgotten = self._unname(blocks)
+        forgotten = self.names_of(blocks)
+        self._unname(blocks, forgotten)
         self._empty.add(cached)
         return blocks, forgotten
 
@@ -321,13 +371,11 @@ class PrefixCache:
         for parent, blocks in self._chains.runs():
             yield (None if parent is None else self._name_of(parent)), [*map(self._name_of, blocks.tolist())]
 
-    def _unname(self, blocks: BlockIds) -> list[BlockHash]:
-        names = [*map(self._name_of, blocks.tolist())]
+    def _unname(self, blocks: BlockIds, names: Sequence[BlockHash]) -> None:
         for name, block in zip(names, blocks.tolist(), strict=True):
             del self._by_name[name]
             self._names[block] = None
         self._chains.remove(blocks)
-        return names
 
     def _name_of(self, block: int) -> BlockHash:
         name = self._names[block]

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
-from keepwarm.cache.prefix import Holding, PrefixCache
+from keepwarm.cache.prefix import EvictionReason, Holding, PrefixCache
 from keepwarm.cache.window_pool import WindowPool
 from keepwarm.core.errors import (
     BadRequest,
@@ -26,9 +27,10 @@ from keepwarm.core.errors import (
     to_wire,
 )
 from keepwarm.core.hashing import BlockHasher
-from keepwarm.core.ids import BlockId, BlockIds, RequestId, Slot, block_ids
+from keepwarm.core.host_tier import HostTier
+from keepwarm.core.ids import BlockHash, BlockId, BlockIds, RequestId, Slot, block_ids
 from keepwarm.core.layout import window_needs
-from keepwarm.core.rank_messages import Admitted, Ended, EndReason, RankStats, Submit, Tokens
+from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, EndReason, RankStats, Submit, Tokens
 from keepwarm.core.step import (
     BlockChange,
     ExecutorLimits,
@@ -41,10 +43,12 @@ from keepwarm.core.step import (
     StepResult,
 )
 from keepwarm.sched.admission import Admission
+from keepwarm.sched.cache_log import CacheLog
 from keepwarm.sched.reading import Reading
 from keepwarm.sched.seats import Seats
 from keepwarm.sched.settings import SchedulerSettings
-from keepwarm.sched.turn import Turn
+from keepwarm.sched.tiers import Tiers
+from keepwarm.sched.turn import Promotion, Turn
 
 __all__ = ["Scheduler", "SchedulerSettings"]
 
@@ -62,7 +66,15 @@ class _InFlight:
 class Scheduler:
     """Owns a rank's turns and its `PrefixCache`. See the module's text for the order of calls."""
 
-    def __init__(self, *, limits: ExecutorLimits, hasher: BlockHasher, settings: SchedulerSettings) -> None:
+    def __init__(
+        self,
+        *,
+        limits: ExecutorLimits,
+        hasher: BlockHasher,
+        settings: SchedulerSettings,
+        host: HostTier | None = None,
+    ) -> None:
+        """`host`: L1, whose arena the executor has attached."""
         if settings.max_num_batched_tokens < limits.max_num_seqs:
             raise BadSetting(
                 f"--max-num-batched-tokens {settings.max_num_batched_tokens} is less than "
@@ -71,7 +83,15 @@ class Scheduler:
         self._limits = limits
         self._hasher = hasher
         self._settings = settings
-        self.cache = PrefixCache(limits.layout, limits.num_blocks, _windows(limits, settings))
+        self.cache = PrefixCache(
+            limits.layout, limits.num_blocks, _windows(limits, settings), on_evict=self._evicting
+        )
+        self._tiers = Tiers(
+            host=host,
+            cache=self.cache,
+            chunk_bytes=settings.copy_chunk_bytes,
+            on_promoted=self._end_promotion,
+        )
         self._seats = Seats(limits.max_num_seqs)
         self._reading = Reading()
         self._admission = Admission(
@@ -79,6 +99,7 @@ class Scheduler:
             layout=limits.layout,
             seats=self._seats,
             reading=self._reading,
+            tiers=self._tiers,
             settings=settings,
         )
         self._turns: dict[RequestId, Turn] = {}
@@ -86,6 +107,7 @@ class Scheduler:
         self._last_step = 0
         self._changes: list[BlockChange] = []
         self._events: list[Admitted | Tokens | Ended] = []
+        self._cache_log = CacheLog()
         self._totals = Counter[str]()
 
     # -- what the front says -------------------------------------------------------------------
@@ -144,24 +166,34 @@ class Scheduler:
             budget -= self._plan_turn(turn, budget, works)
         starts: list[SequenceStart] = []
         if self._totals["preemptions"] == num_preempted:
-            self._admit(budget, works, starts)
+            self._admit(now_s, budget, works, starts)
+        copies = self._tiers.plan()
         plan = StepPlan(
             step_id=StepId(self._last_step),
             ended=self._seats.take_ended(),
             starts=tuple(starts),
             changes=tuple(self._changes),
             works=tuple(work for _turn, work in works),
+            copies=copies,
+            awaits_copy=self._only_copies_remain(works),
         )
         self._changes = []
         self._in_flight.append(_InFlight(step_id=plan.step_id, works=works))
         return plan
 
+    def _only_copies_remain(self, works: list[tuple[Turn, SequenceWork]]) -> bool:
+        """Whether nothing can be computed before some copy has ended."""
+        is_computing = bool(works) or any(step.works for step in self._in_flight)
+        return bool(self._tiers.num_in_flight) and not is_computing
+
     def commit(self, result: StepResult) -> None:
-        """Take in the oldest plan's result: progress, published blocks, tokens, ends."""
+        """Take in the oldest plan's result: copies, progress, published blocks, tokens, ends."""
         if not self._in_flight or self._in_flight[0].step_id != result.step_id:
             raise InvariantBroken(f"result of step {result.step_id}, which is not the oldest in flight")
         step = self._in_flight.popleft()
         self._totals["steps"] += 1
+        self._measure(step, result)
+        self._tiers.commit(result.copies)
         outputs = {output.slot: output for output in result.outputs}
         for turn, work in step.works:
             turn.num_in_flight -= 1
@@ -180,6 +212,10 @@ class Scheduler:
             self.cache.drop(block)
         self._let_leave()
 
+    def take_cache_events(self) -> tuple[CacheEvent, ...]:
+        """What became of named blocks since the last call, in order."""
+        return self._cache_log.take()
+
     def take_events(self) -> tuple[Admitted | Tokens | Ended, ...]:
         """What the front must hear since the last call, in order."""
         events, self._events = tuple(self._events), []
@@ -192,9 +228,14 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        """Something waits, runs or is in flight, or somebody must still be told of an end."""
-        open_work = self._turns or self._in_flight or self._seats.leaving
+        """Something waits, runs, is copied or in flight, or somebody must still be told of an end."""
+        open_work = self._turns or self._in_flight or self._seats.leaving or self.has_copies
         return bool(open_work or self._seats.has_ended or self._events)
+
+    @property
+    def has_copies(self) -> bool:
+        """Blocks are being copied, or will be by the next plans."""
+        return self._tiers.has_copies
 
     # -- planning ------------------------------------------------------------------------------
 
@@ -238,9 +279,11 @@ class Scheduler:
                 if added is not None:
                     self._append_blocks(turn, holding, added)
                     return True
+            if self._tiers.demotions.give_way():
+                continue
             victim = self._choose_victim(works)
             if victim is None:
-                return False  # blocks of turns that left come free when their step is collected
+                return False  # of turns that left, or copied down: free when that is collected
             self._preempt(victim)
             if victim is turn:
                 return False
@@ -265,12 +308,12 @@ class Scheduler:
 
     def _choose_victim(self, works: list[tuple[Turn, SequenceWork]]) -> Turn | None:
         """The cheapest to restore, never the oldest (so that somebody always finishes), never one
-        that is part of this plan already."""
-        if self._seats.leaving:
+        that is part of this plan already. Nobody while blocks come free by themselves."""
+        if self._seats.leaving or self._tiers.demotions.holds_blocks:
             return None
         planned = {turn.request_id for turn, _work in works}
         candidates = [turn for turn in self._seats.running[1:] if turn.request_id not in planned]
-        return min(candidates, key=lambda turn: turn.num_computed, default=None)
+        return min(candidates, key=_cost_to_restore, default=None)
 
     def _preempt(self, turn: Turn) -> None:
         """Back to the head of the queue. What it computed stays cached until it is evicted."""
@@ -278,12 +321,17 @@ class Scheduler:
         self._leave(turn)
 
     def _admit(
-        self, budget: int, works: list[tuple[Turn, SequenceWork]], starts: list[SequenceStart]
+        self,
+        now_s: float,
+        budget: int,
+        works: list[tuple[Turn, SequenceWork]],
+        starts: list[SequenceStart],
     ) -> None:
-        while budget > 0 and (turn := self._admission.start_next()) is not None:
+        while budget > 0 and (turn := self._admission.start_next(now_s)) is not None:
             starts.append(self._start_of(turn))
-            self._tell_admitted(turn)
-            budget -= self._plan_turn(turn, budget, works)
+            if turn.promotion is None:
+                self._tell_admitted(turn)
+                budget -= self._plan_turn(turn, budget, works)
         self._admission.end_round()
 
     def _start_of(self, turn: Turn) -> SequenceStart:
@@ -302,17 +350,47 @@ class Scheduler:
             window_blocks=None if window is None else block_ids(window.blocks),
         )
 
-    def _tell_admitted(self, turn: Turn) -> None:
+    def _tell_admitted(self, turn: Turn, promoted: Promotion | None = None) -> None:
         """Once a request, however often it is preempted."""
         if turn.was_admitted:
             return
         turn.was_admitted = True
-        self._totals["cached_tokens"] += turn.num_computed
-        self._events.append(Admitted(request_id=turn.request_id, cached_tokens=turn.num_computed))
+        block_size = self._limits.layout.block_size
+        admitted = Admitted(
+            request_id=turn.request_id,
+            cached_tokens=turn.num_computed,
+            host_tokens=promoted.num_blocks * block_size if promoted else 0,
+            disk_tokens=promoted.lease.num_from_disk * block_size if promoted else 0,
+        )
+        self._totals["cached_tokens"] += admitted.cached_tokens
+        self._totals["host_tokens"] += admitted.host_tokens
+        self._totals["disk_tokens"] += admitted.disk_tokens
+        self._events.append(admitted)
 
     # -- committing ----------------------------------------------------------------------------
 
-    def _publish(self, turn: Turn) -> None:
+    def _measure(self, step: _InFlight, result: StepResult) -> None:
+        sizes = [work.end - work.start for _turn, work in step.works]
+        self._tiers.costs.computed(
+            num_tokens=sum(sizes),
+            num_read=sum(size for size in sizes if size > 1),
+            compute_s=result.compute_s,
+        )
+
+    def _end_promotion(self, turn: Turn, promotion: Promotion, may_be_read: bool) -> None:
+        """Its blocks are somebody's computed ones, or still to be computed."""
+        if may_be_read and turn.holding is not None:
+            turn.num_computed = turn.num_planned = promotion.end_block * self._limits.layout.block_size
+            self._publish(turn, reason="promoted")
+            self._tiers.demotions.clean.add(turn.holding.blocks[promotion.first_block : promotion.end_block])
+        if turn.slot is not None:
+            self._tell_admitted(turn, promotion if may_be_read else None)
+
+    def _evicting(self, blocks: BlockIds, names: list[BlockHash], reason: EvictionReason) -> None:
+        self._tiers.demotions.evicting(blocks, copy=reason == "room")
+        self._cache_log.evicted(names, reason)
+
+    def _publish(self, turn: Turn, *, reason: Literal["computed", "promoted"] = "computed") -> None:
         """Name the blocks that are full of computed tokens, so that others may share them."""
         holding = turn.holding
         if not turn.uses_cache or holding is None:
@@ -321,8 +399,12 @@ class Scheduler:
         if num_full <= holding.num_named:
             return
         turn.name_blocks(num_full, self._hasher)
-        names = turn.names[holding.num_named : num_full]
+        first = holding.num_named
+        names = turn.names[first:num_full]
         replacements = self.cache.publish(holding, names)
+        first_new = first + len(replacements)
+        parent = turn.names[first_new - 1] if first_new else turn.root
+        self._cache_log.stored(parent, names[len(replacements) :], reason)
         for replacement in replacements:
             self._drop_later(replacement.old)
         if turn.slot is None:
@@ -398,11 +480,16 @@ class Scheduler:
 
     def _let_leave(self) -> None:
         for turn in self._seats.pop_left():
-            if turn.holding is not None:
+            if turn.holding is not None and not self._is_kept(turn, turn.holding):
                 self.cache.release(turn.holding)
             turn.restart()
             if not turn.has_ended:
                 self._admission.queue_first(turn)
+
+    def _is_kept(self, turn: Turn, holding: Holding) -> bool:
+        """Whether its blocks are held on, to be copied down. Those of a preempted turn are wanted now."""
+        at_turn_end = turn.has_ended and self._settings.demote == "turn_end"
+        return at_turn_end and self._tiers.demotions.keep(holding, turn.names)
 
     # -- looking in ----------------------------------------------------------------------------
 
@@ -410,6 +497,7 @@ class Scheduler:
         """Counters since start and gauges now."""
         occupancy = self.cache.occupancy()
         totals = self._totals
+        promoted, demoted = self._tiers.promoted, self._tiers.demoted
         return RankStats(
             steps_total=totals["steps"],
             prompt_tokens_total=totals["prompt_tokens"],
@@ -425,6 +513,17 @@ class Scheduler:
             blocks_cached=occupancy.cached,
             blocks_empty=occupancy.empty,
             constrained_turns_total=totals["constrained_turns"],
+            host_tokens_total=totals["host_tokens"],
+            disk_tokens_total=totals["disk_tokens"],
+            promoted_blocks_total=promoted.num_blocks,
+            demoted_blocks_total=demoted.num_blocks,
+            promoted_bytes_total=promoted.num_bytes,
+            demoted_bytes_total=demoted.num_bytes,
+            promote_s_total=promoted.copy_s,
+            demote_s_total=demoted.copy_s,
+            skipped_promotions_total=self._tiers.promotions.num_skipped,
+            copies_in_flight=self._tiers.num_in_flight,
+            host_tier=self._tiers.host_state,
         )
 
     def check_integrity(self) -> None:
@@ -438,7 +537,8 @@ class Scheduler:
             raise InvariantBroken(f"{len(self._reading)} names are announced and nobody reads them")
 
     def _references(self) -> BlockIds:
-        holdings = [turn.holding for turn in (*self._seats.running, *self._seats.leaving)]
+        turns = (*self._seats.running, *self._seats.leaving)
+        holdings = [*(turn.holding for turn in turns), *self._tiers.demotions.holdings()]
         drops = [block for step in self._in_flight for block in step.drops]
         return np.concatenate([block_ids(drops), *(holding.blocks for holding in holdings if holding)])
 
@@ -462,3 +562,8 @@ def _windows(limits: ExecutorLimits, settings: SchedulerSettings) -> WindowPool 
     return WindowPool(
         limits.layout.block_size, window_tokens, limits.num_window_blocks, max_holdings=max_holdings
     )
+
+
+def _cost_to_restore(turn: Turn) -> tuple[bool, int]:
+    """A turn that waits for a copy would free nothing before that has ended."""
+    return turn.promotion is not None, turn.num_computed

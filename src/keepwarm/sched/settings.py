@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+Demote = Literal["turn_end", "eviction"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,3 +17,8 @@ class SchedulerSettings:
     output_reserve_tokens: int = 256
     """Room for output held at admission, and added each time it is used up."""
     prefix_cache: bool = True
+    demote: Demote = "turn_end"
+    """When blocks are copied down to host memory. "turn_end": beside the steps, while nothing is copied
+    up. Whatever was not copied down by then is when it is evicted, which that step waits for."""
+    copy_chunk_bytes: int = 64_000_000
+    """What one copy moves at most: others, and whoever waits for any copy's end, wait no longer."""

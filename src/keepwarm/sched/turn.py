@@ -16,9 +16,27 @@ import numpy as np
 from keepwarm.cache.prefix import Holding
 from keepwarm.core.grammar import Grammar
 from keepwarm.core.hashing import BlockHasher, BlockNames
+from keepwarm.core.host_tier import HostLease
 from keepwarm.core.ids import BlockHash, RequestId, Slot, TokenIds
 from keepwarm.core.rank_messages import Submit
 from keepwarm.core.sampling import Sampling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promotion:
+    """Blocks of a turn that are being copied up."""
+
+    lease: HostLease
+    first_block: int
+    """Blocks [first_block, end_block) of its holding."""
+
+    @property
+    def num_blocks(self) -> int:
+        return len(self.lease.slots)
+
+    @property
+    def end_block(self) -> int:
+        return self.first_block + self.num_blocks
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -45,6 +63,13 @@ class Turn:
     """Uncollected steps that name this turn; its blocks stay held until it is 0."""
     holding: Holding | None = None
     slot: Slot | None = None
+    promotion: Promotion | None = None
+    """Set: nothing of it is computed until the copy has ended, and its blocks stay held."""
+    has_skipped_promotion: bool = False
+    has_prefetched: bool = False
+    """No slower tier is bringing anything up for it."""
+    prefetch_began_s: float | None = None
+    prefetch_asked_s: float | None = None
     was_admitted: bool = False
     has_ended: bool = False
 
@@ -72,16 +97,21 @@ class Turn:
         return len(self.prompt) + len(self.output) + self.num_sampling
 
     @property
+    def num_cacheable(self) -> int:
+        """Known tokens that a cache may give back: the last one must be computed, to sample from it."""
+        return self.num_known - 1
+
+    @property
     def num_unplanned(self) -> int:
-        """Tokens the next steps must compute; 0 once the last sample is planned."""
-        if len(self.output) + self.num_sampling >= self.max_output_tokens:
+        """Tokens the next steps can compute; 0 once the last sample is planned, or while a copy is on."""
+        if self.promotion is not None or len(self.output) + self.num_sampling >= self.max_output_tokens:
             return 0
         return self.num_known - self.num_planned
 
     @property
     def is_in_flight(self) -> bool:
         """Something that was submitted and not collected names its blocks."""
-        return self.num_in_flight > 0
+        return self.num_in_flight > 0 or self.promotion is not None
 
     def output_reserve(self, most: int) -> int:
         """Tokens of output to hold room for: what may still come, but no more than `most`."""
@@ -112,3 +142,5 @@ class Turn:
         self.num_computed = self.num_planned = 0
         self.holding = None
         self.slot = None
+        self.has_prefetched = False
+        self.prefetch_began_s = self.prefetch_asked_s = None
