@@ -1,5 +1,5 @@
-"""Layers with a window keep only their windows: what is read from a cache is what a cold read says, wherever a
-turn goes on, and what that saves. The shipped scheduler over the real engine."""
+"""Layers with a window keep only their windows: what is read from a cache is what a cold read says,
+wherever a turn goes on, and what that saves. The shipped scheduler over the real engine."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ pytest.importorskip("torch")
 
 import torch
 
+from keepwarm.chat.tokenizer import load_tokenizer
 from keepwarm.engine.checkpoint import inspect_checkpoint
 from keepwarm.engine.model_loading import load_model
 from keepwarm.engine.torch_executor import build_torch_executor
@@ -100,9 +101,8 @@ BLOCK_EDGES = (3, 4, 5, 19, 20, 21, 63, 64, 65)
 LONG_BEYOND = (150, 255, 256, 257, 301)
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gemma3_as_gguf"])
-def test_cached_equals_cold_at_every_place_where_a_turn_goes_on(name: str, tiny_model: TinyModel) -> None:
-    rank = build(str(tiny_model(name)))
+def test_cached_equals_cold_at_every_place_where_a_turn_goes_on(tiny_model: TinyModel) -> None:
+    rank = build(str(tiny_model("gemma3")))
     conversation = prompt(310, seed=11)
     rank.ask("whole", conversation)
     num_cached = 0
@@ -161,11 +161,11 @@ def test_a_context_that_its_layers_could_not_keep_whole_fits_and_what_a_token_co
     tiny_model: TinyModel,
 ) -> None:
     """The whole context of 512 tokens, in memory for fewer than half of its tokens in all layers."""
-    budget_bytes = 260_000
+    budget_bytes = 690_000
     rank = build(str(tiny_model("gemma3_as_gguf")), device_cache_gb=budget_bytes / 1e9, max_num_seqs=1)
     limits = rank.executor.limits
     kept_whole_tokens = budget_bytes // limits.layout.bytes_per_block * limits.layout.block_size
-    assert kept_whole_tokens < 200
+    assert kept_whole_tokens < 230
     tokens = prompt(500, seed=3)
     warm = [rank.ask("first", tokens, 8), rank.ask("again", tokens, 8)]
     assert rank.cached["again"] == 496
@@ -187,6 +187,12 @@ def gemma(gemma_270m_path: str) -> Rank:
     return rank
 
 
+@pytest.fixture(scope="module")
+def long_prompt(gemma_270m_path: str) -> list[int]:
+    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
+    return [2, *load_tokenizer(gemma_270m_path).encode(text).tolist()][:1100]
+
+
 @pytest.mark.slow
 def test_gemma_270m_keeps_a_context_in_a_third_of_the_bytes(gemma: Rank) -> None:
     limits = gemma.executor.limits
@@ -199,23 +205,20 @@ def test_gemma_270m_keeps_a_context_in_a_third_of_the_bytes(gemma: Rank) -> None
     # What a long session costs a token: a full block, and an eighth of a window block.
     hybrid = (8 * full_bytes + layout.window_bytes_per_block) / 8 / 16
     assert layout.bytes_per_block / 16 / hybrid == pytest.approx(3.69, abs=0.01)
-    # This very rank: a context of 4,096 tokens within 0.15 GB, where all layers would need as much for it alone.
+    # This very rank: 8,192 tokens within 0.15 GB, which would not hold 4,096 in all layers.
     spent = limits.num_blocks * full_bytes + limits.num_window_blocks * layout.window_bytes_per_block
     assert limits.num_blocks * 16 >= 2 * 4096
     assert spent <= 150_000_000 < 4096 * layout.bytes_per_block // 16
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kept", [511, 512, 513, 528, 1023, 1024, 1299])
-def test_gemma_270m_says_warm_what_it_says_cold(kept: int, gemma: Rank, gemma_270m_path: str) -> None:
-    from keepwarm.chat.tokenizer import load_tokenizer
-
-    text = (Path(__file__).parents[2] / "docs" / "architecture.md").read_text()
-    whole = [2, *load_tokenizer(gemma_270m_path).encode(text).tolist()][:1300]
-    tokens = [*whole[:kept], *whole[100:120]]
-    gemma.ask(f"whole for {kept}", whole, 2)
-    cold = gemma.ask(f"cold {kept}", tokens, use_cache=False)
-    assert gemma.ask(f"warm {kept}", tokens) == cold
-    assert gemma.ask(f"again {kept}", tokens) == cold
+@pytest.mark.parametrize("kept", [511, 512, 513, 528, 1025])
+def test_gemma_270m_says_warm_what_it_says_cold(kept: int, gemma: Rank, long_prompt: list[int]) -> None:
+    tokens = [*long_prompt[:kept], *long_prompt[100:110]]
+    if "whole" not in gemma.cached:
+        gemma.ask("whole", long_prompt, 1)
+    cold = gemma.ask(f"cold {kept}", tokens, 4, use_cache=False)
+    assert gemma.ask(f"warm {kept}", tokens, 4) == cold
+    assert gemma.ask(f"again {kept}", tokens, 4) == cold
     assert gemma.cached[f"warm {kept}"] > 0
     assert gemma.cached[f"again {kept}"] == (len(tokens) - 1) // 16 * 16
