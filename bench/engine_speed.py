@@ -257,7 +257,7 @@ def _report(
 def as_a_rank_runs() -> None:
     """Start again with the thread settings of a rank's process, which must be there before torch is."""
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | {"OMP_WAIT_POLICY": "PASSIVE"})
+        os.execve(sys.executable, sys.orig_argv, os.environ | {"OMP_WAIT_POLICY": "PASSIVE"})
 
 
 if __name__ == "__main__":

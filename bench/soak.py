@@ -16,6 +16,7 @@ import json
 import random
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
 
 import httpx
@@ -107,11 +108,10 @@ async def settled_blocks(client: httpx.AsyncClient, target: Target) -> dict[str,
     deadline = time.monotonic() + 30
     while True:
         text = (await client.get(f"{target.url}/metrics", headers=target.headers)).text
-        blocks = {
-            line.split('state="')[1].split('"')[0]: float(line.rsplit(" ", 1)[1])
-            for line in text.splitlines()
-            if line.startswith("keepwarm_l0_blocks{")
-        }
+        blocks: defaultdict[str, float] = defaultdict(float)  # of all ranks
+        for line in text.splitlines():
+            if line.startswith("keepwarm_l0_blocks{"):
+                blocks[line.split('state="')[1].split('"')[0]] += float(line.rsplit(" ", 1)[1])
         if blocks.get("held") == 0 or time.monotonic() > deadline:
             return blocks
         await asyncio.sleep(0.5)

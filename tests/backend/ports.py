@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 from keepwarm.backend.in_process_rank import InProcessRank
 from keepwarm.backend.rank_builder import build_rank
+from keepwarm.backend.rank_group import RankGroup
 from keepwarm.backend.rank_port import RankEvent, RankPort
 from keepwarm.backend.rank_process import RankLimits, RankProcess
-from keepwarm.backend.restarts import RestartLimits
 from keepwarm.backend.settings import BackendSettings
 from keepwarm.core.ids import RequestId
 from keepwarm.core.rank_messages import Admitted, Ended, Submit, Tokens
+from keepwarm.core.restarts import RestartLimits
 from keepwarm.core.sampling import GREEDY
 
 KEY = bytes(range(32))
@@ -44,13 +45,21 @@ def scripted_settings(**changes: object) -> BackendSettings:
     return BackendSettings(**(values | changes))  # type: ignore[arg-type]
 
 
-def in_process_rank() -> InProcessRank:
+def in_process_rank(rank: int = 0) -> InProcessRank:
     engine, ready = build_rank(scripted_settings(), hash_key=KEY)
-    return InProcessRank(engine, ready)
+    return InProcessRank(engine, ready, rank=rank)
 
 
-def rank_process() -> RankProcess:
-    return RankProcess(scripted_settings(), hash_key=KEY, limits=QUICK)
+def rank_process(rank: int = 0, *, limits: RankLimits = QUICK, **changes: object) -> RankProcess:
+    return RankProcess(scripted_settings(**changes), hash_key=KEY, rank=rank, limits=limits)
+
+
+def in_process_group() -> RankGroup:
+    return RankGroup([in_process_rank(0), in_process_rank(1)])
+
+
+def process_group(num_ranks: int = 2, *, limits: RankLimits = QUICK) -> RankGroup:
+    return RankGroup([rank_process(rank, limits=limits, ranks=num_ranks) for rank in range(num_ranks)])
 
 
 class Ear:

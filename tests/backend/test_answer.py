@@ -6,6 +6,7 @@ from keepwarm.backend.answer import Answer, OutputLimit
 from keepwarm.backend.scripted_words import ByteTurnWords
 from keepwarm.chat.events import Accepted, Admitted, Failed, Finished, StopReason, TextDelta
 from keepwarm.core import rank_messages
+from keepwarm.core.cached_tokens import CachedTokens
 from keepwarm.core.errors import EngineLost, to_wire
 from keepwarm.core.ids import RequestId, token_ids
 from keepwarm.core.rank_messages import Ended, EndReason, Tokens
@@ -54,6 +55,16 @@ def test_events_come_in_order_with_usage_and_times() -> None:
     usage, timings = finished.usage, finished.timings
     assert (usage.prompt_tokens, usage.cached_tokens, usage.output_tokens) == (20, 16, 2)
     assert (timings.admitted_s, timings.first_token_s, timings.total_s) == (1.0, 2.0, 3.0)
+
+
+def test_cached_tokens_are_told_by_tier_when_it_begins_and_when_it_ends() -> None:
+    answer = answer_of()
+    admitted = rank_messages.Admitted(request_id=NAME, cached_tokens=16, host_tokens=12, disk_tokens=8)
+    (begun,) = answer.take([admitted])
+    (finished,) = answer.take([ended("stop")])
+    assert begun == Admitted(cached_tokens=16, host_tokens=12, disk_tokens=8)
+    assert isinstance(finished, Finished)
+    assert begun.cached == finished.usage.cached == CachedTokens(l0=4, l1=4, disk=8)
 
 
 @pytest.mark.parametrize(

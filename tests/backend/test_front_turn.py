@@ -10,7 +10,7 @@ import pytest
 
 from keepwarm.backend.answer import OutputLimit
 from keepwarm.backend.front_turn import FrontTurn, PreparedTurn, TurnPorts
-from keepwarm.backend.rank_port import Listener
+from keepwarm.backend.rank_port import Listener, RankView, RankWatcher
 from keepwarm.backend.scripted_words import ByteTurnWords
 from keepwarm.chat.events import Accepted, Admitted, ChatEvent, Failed, Finished, TextDelta
 from keepwarm.chat.messages import Chat
@@ -18,8 +18,9 @@ from keepwarm.chat.request import ChatRequest
 from keepwarm.core import rank_messages
 from keepwarm.core.errors import BadRequest, KeepwarmError, NotReady
 from keepwarm.core.ids import RequestId, TenantId, token_ids
-from keepwarm.core.rank_messages import RankStats, Ready, Submit
+from keepwarm.core.rank_messages import Ready, Submit
 from keepwarm.core.sampling import GREEDY
+from keepwarm.core.session import NO_SESSION, SessionKey
 
 ID = RequestId("r1")
 
@@ -28,8 +29,7 @@ class NotedRank:
     """A rank that notes what it is told; the test speaks for it."""
 
     ready: Ready | None = None
-    stats: RankStats | None = None
-    num_restarts = 0
+    ranks: Sequence[RankView] = ()
 
     def __init__(self) -> None:
         self.refusal: KeepwarmError | None = None
@@ -44,7 +44,9 @@ class NotedRank:
     def unready_reason(self) -> str | None:
         return None
 
-    def submit(self, turn: Submit, listener: Listener) -> None:
+    def watch(self, watcher: RankWatcher) -> None: ...
+
+    def submit(self, turn: Submit, listener: Listener, *, session: SessionKey = NO_SESSION) -> None:
         if self.refusal is not None:
             raise self.refusal
         self.listener = listener

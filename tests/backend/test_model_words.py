@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,16 @@ def test_a_template_that_shows_the_date_can_be_served(tmp_path: Path) -> None:
     words = load_model_words(folder(tmp_path, "{{ strftime_now('%Y') }} " + CHATML))
     one, other = words.open_turn(ask("hello")), words.open_turn(ask("hello"))
     assert one.prompt.tolist() == other.prompt.tolist()
+
+
+def test_a_start_that_is_given_a_date_shows_that_one(tmp_path: Path) -> None:
+    """A front that is started again the day after finds the prefixes of the day before."""
+    model = folder(tmp_path, "{{ strftime_now('%d %b %Y') }} " + CHATML)
+    first = load_model_words(model, now=datetime(2026, 1, 31, 23, 59))
+    again = load_model_words(model, now=datetime(2026, 1, 31, 12, 0))
+    other = load_model_words(model, now=datetime(2026, 2, 1))
+    prompts = [words.open_turn(ask("hello")).prompt.tolist() for words in (first, again, other)]
+    assert prompts[0] == prompts[1] != prompts[2]
 
 
 def test_a_template_that_costs_is_warned_of_at_the_start(

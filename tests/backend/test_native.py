@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -12,14 +14,26 @@ import pytest
 
 from keepwarm.backend.in_process_rank import InProcessRank
 from keepwarm.backend.native import CacheNaming, NativeBackend
+from keepwarm.backend.rank_group import RankGroup
+from keepwarm.backend.rank_port import RankPort
+from keepwarm.backend.rank_process import RankLimits
 from keepwarm.backend.scripted_words import ByteTurnWords, ByteWords
 from keepwarm.chat.events import Accepted, Admitted, ChatEvent, Failed, Finished, TextDelta
 from keepwarm.chat.messages import Chat, Message, Text
 from keepwarm.chat.request import ChatRequest
 from keepwarm.core.errors import BadRequest, ContextTooLong, NotReady, from_wire
 from keepwarm.core.ids import RequestId, TenantId
+from keepwarm.core.restarts import RestartLimits
 from keepwarm.core.sampling import GREEDY
-from tests.backend.ports import KEY, LONG_TOKENS, PATIENCE_S, in_process_rank, scripted_settings
+from tests.backend.ports import (
+    KEY,
+    LONG_TOKENS,
+    PATIENCE_S,
+    in_process_group,
+    in_process_rank,
+    rank_process,
+    scripted_settings,
+)
 
 TENANT = TenantId("t")
 
@@ -54,12 +68,12 @@ class RememberingWords(ByteWords):
 class Front:
     """A backend with what it was made of."""
 
-    def __init__(self) -> None:
+    def __init__(self, ranks: RankPort | None = None) -> None:
         self.rank: InProcessRank = in_process_rank()
         self.words = RememberingWords()
         self.backend = NativeBackend(
             scripted_settings(),
-            rank=self.rank,
+            rank=ranks or self.rank,
             load_words=lambda: self.words,
             naming=CacheNaming(key=KEY, model_identity=b"scripted"),
         )
@@ -224,3 +238,34 @@ async def test_counting_equals_the_prompt_s_length(front: Front) -> None:
     events = await front.ask(request("a", "count me"))
     assert isinstance(events[0], Accepted)
     assert await front.backend.count_tokens(TENANT, say("count me")) == events[0].prompt_tokens
+
+
+async def test_the_ranks_caches_are_one_and_a_context_fits_into_each() -> None:
+    front = Front(in_process_group())
+    await front.backend.setup()
+    told = front.backend.describe()
+    await front.backend.close()
+    assert told.num_ranks == 2
+    assert told.cache_tokens == 2 * 15_258 * 16
+    assert told.max_model_len == 65_536
+    assert told.trouble == ""
+
+
+async def test_a_rank_that_is_left_stopped_is_told_of_and_not_counted() -> None:
+    once = RankLimits(restarts=RestartLimits(max_losses=1))
+    ranks = [rank_process(rank, limits=once, ranks=2) for rank in range(2)]
+    front = Front(RankGroup(ranks))
+    await front.backend.setup()
+    try:
+        assert ranks[1].pid is not None
+        os.kill(ranks[1].pid, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE_S):
+            while ranks[1].ranks[0].state != "degraded":
+                await asyncio.sleep(0.005)
+        told = front.backend.describe()
+        assert (told.num_ranks, told.cache_tokens) == (1, 15_258 * 16)
+        assert told.trouble == "rank 1 is degraded"
+        assert front.backend.unready_reason() is None
+        assert isinstance((await front.ask(request("a")))[-1], Finished)
+    finally:
+        await front.backend.close()

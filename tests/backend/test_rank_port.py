@@ -10,11 +10,20 @@ import pytest
 from keepwarm.backend.rank_port import OpenTurns, RankPort
 from keepwarm.core.errors import EngineLost, InvariantBroken, NotReady
 from keepwarm.core.ids import RequestId
-from keepwarm.core.rank_messages import Admitted, Ended, Tokens
-from tests.backend.ports import LONG_TOKENS, Ear, MakePort, in_process_rank, rank_process, turn
+from keepwarm.core.rank_messages import Admitted, Ended, RankStats, Tokens
+from tests.backend.ports import (
+    LONG_TOKENS,
+    Ear,
+    MakePort,
+    in_process_group,
+    in_process_rank,
+    process_group,
+    rank_process,
+    turn,
+)
 
 
-@pytest.fixture(params=[in_process_rank, rank_process])
+@pytest.fixture(params=[in_process_rank, in_process_group, rank_process, process_group])
 async def port(request: pytest.FixtureRequest) -> AsyncIterator[RankPort]:
     make_port: MakePort = request.param
     port = make_port()
@@ -103,9 +112,10 @@ async def test_closing_ends_every_open_turn_and_takes_no_more(port: RankPort) ->
 
 async def test_stats_count_what_was_done(port: RankPort) -> None:
     await _round_trip(port, num_prompt_tokens=8, max_output_tokens=4)
-    assert port.stats is not None
-    assert (port.stats.prompt_tokens_total, port.stats.output_tokens_total) == (8, 4)
-    assert port.stats.blocks_total == port.stats.blocks_empty
+    stats = _all_stats(port)
+    assert sum(each.prompt_tokens_total for each in stats) == 8
+    assert sum(each.output_tokens_total for each in stats) == 4
+    assert all(each.blocks_total == each.blocks_empty for each in stats)
 
 
 async def test_random_submits_aborts_and_cuts_end_each_turn_once(port: RankPort) -> None:
@@ -132,8 +142,14 @@ async def test_random_submits_aborts_and_cuts_end_each_turn_once(port: RankPort)
         await ear.end()
     await _round_trip(port)
     assert all(len(ear.ends) == 1 for ear in ears.values())
-    assert port.stats is not None
-    assert port.stats.waiting == port.stats.running == port.stats.blocks_held == 0
+    assert all(each.waiting == each.running == each.blocks_held == 0 for each in _all_stats(port))
+
+
+def _all_stats(port: RankPort) -> list[RankStats]:
+    """Of the ranks that have said something."""
+    stats = [view.stats for view in port.ranks if view.stats is not None]
+    assert stats
+    return stats
 
 
 async def _round_trip(port: RankPort, **options: int) -> None:

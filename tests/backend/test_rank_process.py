@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from keepwarm.backend.rank_process import RankLimits, RankProcess
-from keepwarm.backend.restarts import RestartLimits
 from keepwarm.core.errors import BadSetting, NotReady, SetupError, TooLittleMemory
+from keepwarm.core.restarts import RestartLimits
 from tests.backend.ports import (
     KEY,
     LONG_TOKENS,

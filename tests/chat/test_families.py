@@ -13,6 +13,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from keepwarm.chat.answer import AnswerDecoder
 from keepwarm.chat.messages import Chat, Message, Part, Reasoning, Text, ToolResult, ToolSpec, ToolUse
 from keepwarm.chat.render import ChatRenderer, RenderedPrompt
+from keepwarm.chat.replay import ReplayMemo
 from keepwarm.chat.tokenizer import Tokenizer
 from keepwarm.core.ids import TenantId
 from tests.chat.families import CHATML, FAMILIES, byte_level, family, message, tokenizer_of
@@ -133,7 +134,10 @@ def test_the_next_prompt_begins_with_the_last_prompt_and_the_ids_of_its_answer(
 def test_tiny_memories_forget_but_never_lie() -> None:
     backend, tokenizer = _FAMILIES["chatml"]
     renderer = ChatRenderer(
-        tokenizer, segment_memo_bytes=300, replay_bytes_per_tenant=900, conversation_memo_bytes=0
+        tokenizer,
+        segment_memo_bytes=300,
+        replay=ReplayMemo(max_bytes_per_tenant=900),
+        conversation_memo_bytes=0,
     )
     contents = ["hi"]
     for _ in range(6):

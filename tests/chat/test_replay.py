@@ -305,7 +305,7 @@ def test_an_answer_of_nothing_is_not_remembered(chatml: Tokenizer) -> None:
 
 
 def test_forgotten_answers_are_read_as_text(chatml: Tokenizer) -> None:
-    renderer = ChatRenderer(chatml, replay_bytes_per_tenant=0, segment_memo_bytes=0)
+    renderer = ChatRenderer(chatml, replay=ReplayMemo(max_bytes_per_tenant=0), segment_memo_bytes=0)
     chat = chat_of(*ASKED, assistant("hello"), user("more"))
 
     generate(renderer, chatml, chat_of(*ASKED), spelled_singly(chatml, "hello"))

@@ -132,15 +132,6 @@ def test_a_signal_while_loading_ends_it(tmp_path: Path) -> None:
     assert "Traceback" not in log.read_text()
 
 
-def test_a_dead_backend_ends_it_with_status_1_and_a_reason(tmp_path: Path) -> None:
-    with serving(tmp_path) as server:
-        [backend] = psutil.Process(server.process.pid).children()
-        backend.kill()
-
-        assert server.process.wait(COMMAND_LIMIT_S) == 1
-    assert "keepwarm: error: the backend process ended by itself" in server.log.read_text()
-
-
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     refused = run("serve", "--model", str(tmp_path / "nothing"), "--data-dir", str(tmp_path))
 

@@ -54,6 +54,11 @@ def test_an_alias_that_no_client_can_ask_for_is_refused(alias: str, complaint: s
     [
         (("--device-cache-gb", "0"), "--device-cache-gb 0.0: must be more than 0"),
         (("--gpu-memory-utilization", "0"), "--gpu-memory-utilization 0.0: must be more than 0, at most 1"),
+        (("--disk-cache-gb", "-1"), "--disk-cache-gb -1.0: must be at least 0"),
+        (
+            ("--disk-cache-gb", "5", "--host-cache-gb", "0"),
+            "--disk-cache-gb 5 lies below host memory, and --host-cache-gb is 0",
+        ),
         (("--script-step-ms", "5"), "--script-step-ms 5.0 is for --engine scripted; --engine is torch"),
         (
             ("--engine", "scripted", "--model", "m"),
@@ -67,3 +72,15 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_loaded(
 ) -> None:
     with pytest.raises(BadSetting, match=complaint):
         settings(*arguments)
+
+
+def test_host_memory_is_an_amount_of_memory() -> None:
+    assert settings().host_cache_gb is None
+    assert settings("--host-cache-gb", "0").host_cache_gb == 0.0
+    assert settings("--host-cache-gb", "1.5").host_cache_gb == 1.5
+
+
+@pytest.mark.parametrize("wrong", ["-1", "nan", "inf", "1e999", "much"])
+def test_what_is_no_amount_of_memory_is_refused(wrong: str) -> None:
+    with pytest.raises(BadSetting, match="--host-cache-gb"):
+        settings(f"--host-cache-gb={wrong}")

@@ -41,7 +41,18 @@ def test_the_environment_does_refuse(bare: dict[str, str], tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "command",
-    ["", "serve", "demo", "doctor", "keys", "keys create", "keys list", "keys revoke", "backend"],
+    [
+        "",
+        "serve",
+        "demo",
+        "doctor",
+        "keys",
+        "keys create",
+        "keys list",
+        "keys revoke",
+        "backend",
+        "hostcache",
+    ],
 )
 def test_help_works(bare: dict[str, str], command: str) -> None:
     helped = run(*command.split(), "--help", more=bare)

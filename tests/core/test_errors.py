@@ -16,6 +16,7 @@ EXAMPLES: list[KeepwarmError] = [
     errors.BodyTooLarge(limit_bytes=5),
     errors.Overloaded(message="busy", retry_after_s=3.5),
     errors.NotReady("x"),
+    errors.Degraded("x"),
     errors.ReplicaLost("x"),
     errors.EngineLost("x"),
     errors.BadModel("x"),

@@ -13,6 +13,7 @@ from keepwarm.core.errors import (
     BadRequest,
     BodyTooLarge,
     ContextTooLong,
+    Degraded,
     EngineLost,
     InvariantBroken,
     KeepwarmError,
@@ -237,6 +238,7 @@ def test_streamed_blocks_equal_the_whole_answer(events: list[ChatEvent]) -> None
         (InvariantBroken("secret internals"), 500, "api_error"),
         (Overloaded(message="queue full", retry_after_s=7.2), 529, "overloaded_error"),
         (NotReady("loading"), 529, "overloaded_error"),
+        (Degraded("left stopped"), 503, "api_error"),
     ],
 )
 def test_errors_have_anthropics_status_and_shape(error: KeepwarmError, status: int, kind: str) -> None:
@@ -255,6 +257,13 @@ def test_errors_have_anthropics_status_and_shape(error: KeepwarmError, status: i
 def test_overload_says_when_to_come_back() -> None:
     assert anthropic.error_reply(Overloaded(message="x", retry_after_s=7.2), "r").retry_after_s == 8
     assert anthropic.error_reply(BadRequest("x"), "r").retry_after_s is None
+    assert anthropic.error_reply(ReplicaLost("x"), "r").retry_after_s == 5
+
+
+def test_what_has_to_be_mended_first_is_not_worth_coming_back_for() -> None:
+    reply = anthropic.error_reply(Degraded("x"), "r")
+    assert (reply.retry_after_s, reply.is_lasting) == (None, True)
+    assert not anthropic.error_reply(NotReady("x"), "r").is_lasting
 
 
 def test_an_error_after_the_first_byte_is_an_event() -> None:

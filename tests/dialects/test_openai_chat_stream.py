@@ -14,6 +14,7 @@ from keepwarm.core.errors import (
     BadRequest,
     BodyTooLarge,
     ContextTooLong,
+    Degraded,
     EngineLost,
     InvariantBroken,
     KeepwarmError,
@@ -217,6 +218,7 @@ def test_streamed_text_equals_the_whole_answers(events: list[ChatEvent]) -> None
         (EngineLost("gone"), 500, "server_error", None),
         (InvariantBroken("secret internals"), 500, "server_error", None),
         (NotReady("loading"), 503, "server_error", "not_ready"),
+        (Degraded("left stopped"), 503, "server_error", "degraded"),
     ],
 )
 def test_errors_have_openais_status_and_shape(

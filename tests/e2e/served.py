@@ -45,6 +45,11 @@ class Served:
         lines = [line for line in text.splitlines() if line.startswith("keepwarm_l0_blocks{")]
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if 'state="held"' in line)
 
+    def front_pid(self) -> int:
+        """The backend process that lives now."""
+        children = psutil.Process(self.process.pid).children()
+        return next(child.pid for child in children if child.cmdline()[-1:] == ["backend"])
+
     def rank_pid(self) -> int:
         """The process that computes."""
         children = psutil.Process(self.process.pid).children(recursive=True)

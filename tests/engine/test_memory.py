@@ -31,6 +31,11 @@ def test_a_share_is_of_what_is_free() -> None:
     assert blocks(free_gb=0.1, max_num_seqs=1_000, gpu_memory_utilization=0.9) == 9_000
 
 
+def test_ranks_divide_a_share_and_each_has_a_named_budget() -> None:
+    assert blocks(free_gb=0.1, max_num_seqs=1_000, num_ranks=2) == 2_000
+    assert blocks(device_cache_gb=1.0, num_ranks=2) == 100_000
+
+
 def test_a_share_is_capped_at_what_all_sequences_can_hold() -> None:
     assert blocks(max_num_seqs=32) == 3_200
 

@@ -13,10 +13,13 @@ import pytest
 
 from keepwarm.chat.events import ChatEvent
 from keepwarm.chat.request import ChatRequest
-from keepwarm.core.errors import InvariantBroken, NotReady
+from keepwarm.core.errors import Degraded, InvariantBroken, NotReady
+from keepwarm.gateway.app import build_app
+from keepwarm.gateway.directory import StaticDirectory
+from keepwarm.gateway.settings import GatewaySettings
 from keepwarm.gateway.turns import Turns
 from tests.dialects.answers import said
-from tests.gateway.doors import KEY, LIMIT_S, OTHER_KEY, on_loopback, without_socket
+from tests.gateway.doors import KEY, LIMIT_S, OTHER_KEY, KnownKeys, on_loopback, without_socket
 from tests.gateway.scripted_replica import ScriptedReplica
 
 BODY: dict[str, Any] = {
@@ -243,6 +246,32 @@ async def test_health_is_life_and_readiness_is_the_replicas() -> None:
     assert (ready.status_code, ready.json()["model"]) == (200, "smol")
     assert (unready.status_code, unready.json()["reason"]) == (503, "the model is loading")
     assert health.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("trouble", "health", "status", "refused"),
+    [
+        (NotReady("it was lost"), {"status": "ok"}, "not ready", 529),
+        (Degraded("left stopped"), {"status": "degraded", "reason": "left stopped"}, "degraded", 503),
+    ],
+)
+async def test_trouble_of_the_replicas_process_is_told_without_asking_it(
+    trouble: NotReady, health: dict[str, str], status: str, refused: int
+) -> None:
+    directory = StaticDirectory(ScriptedReplica(script), trouble=lambda: trouble)
+    app = build_app(GatewaySettings(model_name="smol"), keys=KnownKeys(), replicas=directory)
+    transport = httpx.ASGITransport(app=app)
+    headers = {"x-api-key": KEY}
+    async with httpx.AsyncClient(transport=transport, base_url="http://door", headers=headers) as client:
+        assert (await client.get("/healthz")).json() == health
+        ready = await client.get("/readyz")
+        assert (ready.status_code, ready.json()) == (503, {"status": status, "reason": str(trouble)})
+        for path in (MESSAGES, "/v1/messages/count_tokens"):
+            answer = await client.post(path, json=BODY)
+            assert answer.status_code == refused
+            assert answer.json()["error"]["message"] == str(trouble)
+            assert ("x-should-retry" in answer.headers) is isinstance(trouble, Degraded)
+            assert ("retry-after" in answer.headers) is not isinstance(trouble, Degraded)
 
 
 async def test_metrics_count_requests_tokens_and_unserved_fields() -> None:

@@ -155,11 +155,11 @@ async def _next(answer: Answer) -> object:
 # Only over a socket
 
 
-async def test_nobody_listening_is_a_lost_replica(tmp_path: Path) -> None:
+async def test_nobody_listening_is_no_turn_lost_but_one_that_may_come_back(tmp_path: Path) -> None:
     replica = HttpReplica(str(tmp_path / "nobody"))
-    with pytest.raises(ReplicaLost, match="not there"):
+    with pytest.raises(NotReady, match="not there"):
         await replica.chat(REQUEST).next(1)
-    with pytest.raises(ReplicaLost, match="not there"):
+    with pytest.raises(NotReady, match="not there"):
         await replica.describe()
 
 

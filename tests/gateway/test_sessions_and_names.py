@@ -45,6 +45,9 @@ class NotingDirectory:
     def replicas(self) -> Sequence[Replica]:
         return (self._replica,)
 
+    def trouble(self) -> None:
+        return None
+
 
 async def chosen_for(path: str, *, body: dict[str, Any], headers: dict[str, str]) -> SessionKey:
     directory = NotingDirectory(ScriptedReplica(script))

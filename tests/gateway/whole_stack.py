@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from keepwarm.backend.in_process_rank import InProcessRank
 from keepwarm.backend.native import CacheNaming, NativeBackend
@@ -38,11 +39,20 @@ class WholeStack:
                 await asyncio.sleep(0)
         return self.rank.stats
 
+    async def until_idle(self) -> RankStats:
+        """The same once nothing is left to do, copies included."""
+        async with asyncio.timeout(LIMIT_S):
+            while self.rank._engine.has_work:
+                await asyncio.sleep(0)
+        return self.stats
+
 
 @contextlib.asynccontextmanager
-async def whole_stack(folder: Path) -> AsyncIterator[WholeStack]:
-    """Serves while the block runs. A token is a byte; a step reads 64."""
-    rank = in_process_rank()
+async def whole_stack(
+    folder: Path, *, rank: InProcessRank | None = None, **settings: Any
+) -> AsyncIterator[WholeStack]:
+    """Serves while the block runs. A token is a byte; a step reads 64. `settings`: the gateway's."""
+    rank = rank or in_process_rank()
     backend = NativeBackend(
         scripted_settings(),
         rank=rank,
@@ -55,6 +65,6 @@ async def whole_stack(folder: Path) -> AsyncIterator[WholeStack]:
     socket_path = folder / "backend.sock"
     async with listening(app, socket_path):
         with contextlib.closing(HttpReplica(str(socket_path))) as replica:
-            async with on_loopback(replica) as door:
+            async with on_loopback(replica, **settings) as door:
                 yield WholeStack(door=door, rank=rank)
     await backend.close()

@@ -83,6 +83,18 @@ def test_clean_blocks_are_evicted_without_a_copy() -> None:
     assert not any(copy.before_works for plan in rank.plans for copy in plan.copies)
 
 
+def test_what_came_up_is_clean_and_what_takes_its_place_is_not() -> None:
+    host = Host()
+    host.rank().ask("cold", PROMPT, max_output_tokens=1)
+    rank = host.rank(demote="eviction")
+    rank.ask("warm", PROMPT[: NUM_FULL * BLOCK_SIZE + 1], max_output_tokens=1)
+    assert rank.from_host["warm"] == NUM_FULL * BLOCK_SIZE
+    evict_all(rank)
+    evict_all(rank)
+    down = [copy for plan in rank.plans for copy in plan.copies if copy.direction == "demote"]
+    assert sum(len(copy.blocks) for copy in down) == sum(len(other) // BLOCK_SIZE for other in OTHERS)
+
+
 def test_dirty_blocks_go_down_with_the_plan_that_overwrites_them() -> None:
     host = Host()
     rank = host.rank(demote="eviction")
@@ -225,6 +237,22 @@ def test_serving_goes_on_without_host_memory_whenever_it_is_lost(num_steps: int)
     evict_all(rank)
     assert rank.output["warm"] == cold
     assert rank.scheduler.stats().host_tier == "no answer within 1 s"
+
+
+def test_what_came_up_while_the_tier_was_lost_is_not_read() -> None:
+    host = Host(num_slots=25)
+    cold = host.rank().ask("cold", PROMPT)
+    rank = host.rank(copy_steps=9)
+    rank.submit("warm", PROMPT)
+    rank.submit("busy", OTHERS[0][:9], max_output_tokens=12)
+    rank.step()
+    tier_of(rank).lose("gone")
+    host.rank().ask("takes all slots", OTHERS[1], max_output_tokens=1)
+    rank.run()
+    assert directions(rank)[0] == "promote"
+    assert rank.output["warm"] == cold
+    assert rank.from_host["warm"] == 0
+    host.check_at_rest()
 
 
 def test_after_a_loss_nobody_is_asked_but_to_take_leases_back() -> None:

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from random import Random
 
+import numpy as np
 import pytest
 
 from keepwarm.core.hashing import HASH_BYTES
 from keepwarm.core.ids import BlockHash, RequestId
+from keepwarm.core.rank_messages import CacheEvent
 from keepwarm.sched.settings import Demote
 from tests.sched.driver import Rank, expected_output, make_limits, make_submit
 from tests.sched.tiers import Host, tier_of
@@ -70,6 +72,9 @@ class World:
     ranks: list[Rank] = field(init=False)
     asked: dict[str, Asked] = field(default_factory=dict)
     num_asked: int = 0
+    ever_in_host: set[BlockHash] = field(default_factory=set)
+    was_dropped: bool = False
+    """A reservation that lost its parent stays empty, and its writer is not told."""
 
     def __post_init__(self) -> None:
         shape = self.shape
@@ -130,18 +135,21 @@ class World:
 
     def drop(self, index: int) -> None:
         """Somebody found one block of L1 to be wrong."""
-        names = [
-            BlockHash(event.names[at : at + HASH_BYTES])
-            for event in self.host.index.contents()
-            for at in range(0, len(event.names), HASH_BYTES)
-        ]
+        names = sorted(name for event in self.host.index.contents() for name in names_in(event))
         if names:
+            self.was_dropped = True
             self.host.index.drop([names[index % len(names)]])
 
     def check(self) -> None:
         for rank in self.ranks:
             rank.scheduler.check_integrity()
         self.host.index.check()
+        for event in self.host.index.take_events():
+            if event.kind == "stored":
+                self.ever_in_host |= names_in(event)
+        for rank in [] if self.was_dropped else self.ranks:
+            clean = np.flatnonzero(rank.scheduler._tiers.demotions.clean.mask())
+            assert self.ever_in_host.issuperset(rank.scheduler.cache.names_of(clean))
 
     def finish(self) -> None:
         for rank in self.ranks:
@@ -160,6 +168,10 @@ class World:
     def check_answer(self, name: str, asked: Asked) -> None:
         output = tuple(asked.rank.output.get(name, ()))
         assert output == answer_to(asked.prompt, asked.max_output_tokens)[: len(output)]
+
+
+def names_in(event: CacheEvent) -> set[BlockHash]:
+    return {BlockHash(event.names[at : at + HASH_BYTES]) for at in range(0, len(event.names), HASH_BYTES)}
 
 
 def random_shape(random: Random) -> Shape:

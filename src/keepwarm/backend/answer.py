@@ -55,7 +55,7 @@ class Answer:
         self._limit = limit
         self._received_at_s = received_at_s
         self._clock = clock
-        self._cached_tokens = 0
+        self._admitted = Admitted(cached_tokens=0)
         self._admitted_s = 0.0
         self._first_token_s: float | None = None
         self.outcome: StopReason | str | None = None
@@ -98,8 +98,12 @@ class Answer:
                 return self._take_tokens(event)
             case rank_messages.Admitted():
                 self._admitted_s = self._age_s()
-                self._cached_tokens = event.cached_tokens
-                return (Admitted(cached_tokens=event.cached_tokens),)
+                self._admitted = Admitted(
+                    cached_tokens=event.cached_tokens,
+                    host_tokens=event.host_tokens,
+                    disk_tokens=event.disk_tokens,
+                )
+                return (self._admitted,)
             case rank_messages.Ended():
                 return self._take_end(event)
             case _:
@@ -139,12 +143,15 @@ class Answer:
 
     def _finish(self, reason: StopReason) -> Finished:
         self.outcome = reason
+        admitted = self._admitted
         return Finished(
             reason=reason,
             stop_string=self._words.stop_string,
             usage=Usage(
                 prompt_tokens=len(self._words.prompt),
-                cached_tokens=self._cached_tokens,
+                cached_tokens=admitted.cached_tokens,
+                host_cached_tokens=admitted.host_tokens,
+                disk_cached_tokens=admitted.disk_tokens,
                 output_tokens=self._words.num_output_tokens,
             ),
             timings=Timings(

@@ -87,7 +87,7 @@ class FrontTurn:
                 clock=ports.clock,
             )
             self._tell((answer.accepted(),))
-            ports.rank.submit(turn.submit, self._hear)
+            ports.rank.submit(turn.submit, self._hear, session=request.session_key)
         except KeepwarmError as error:  # the rank has not taken it
             self._end_failed(failure_of(error, self.request_id))
         except Exception as error:

@@ -16,6 +16,7 @@ from keepwarm.chat.messages import Chat
 from keepwarm.chat.parsing.answer_markup import AnswerMarkup, markup_of
 from keepwarm.chat.parsing.registry import AUTO
 from keepwarm.chat.render import DEFAULT_CONVERSATION_BYTES, ChatRenderer, RenderedPrompt
+from keepwarm.chat.replay import ReplayMemo
 from keepwarm.chat.request import ChatRequest
 from keepwarm.chat.template_lint import lint_template
 from keepwarm.chat.tokenizer import Tokenizer, load_tokenizer
@@ -31,9 +32,15 @@ _NUM_PROMPT_END_TOKENS = 16
 
 
 def load_model_words(
-    model_path: str, *, tool_format: str = AUTO, conversation_memory_bytes: int = DEFAULT_CONVERSATION_BYTES
+    model_path: str,
+    *,
+    tool_format: str = AUTO,
+    conversation_memory_bytes: int = DEFAULT_CONVERSATION_BYTES,
+    replay: ReplayMemo | None = None,
+    now: datetime | None = None,
 ) -> ModelWords:
-    """Templates that show a date show that of this start, as long as we live.
+    """Templates that show a date show `now`, or that of this start, as long as we live. `replay` may
+    hold answers of an earlier process.
 
     Raises `BadModel`, `BadSetting`.
     """
@@ -44,7 +51,12 @@ def load_model_words(
         "tool calls are read as %s (by %s), thoughts between %s and %s",
         *(markup.name, chosen_by, markup.reasoning.open, markup.reasoning.close),
     )
-    renderer = ChatRenderer(tokenizer, now=datetime.now(), conversation_memo_bytes=conversation_memory_bytes)
+    renderer = ChatRenderer(
+        tokenizer,
+        now=now or datetime.now(),
+        replay=replay,
+        conversation_memo_bytes=conversation_memory_bytes,
+    )
     logger.info(
         "conversations that grow are %s (at most %d MB of them are known)",
         "read from where they grew" if renderer.remembers_conversations else "rendered whole",

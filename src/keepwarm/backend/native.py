@@ -10,15 +10,18 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
 from keepwarm.backend.answer import OutputLimit
+from keepwarm.backend.cache_journal import CacheJournal
 from keepwarm.backend.front_turn import FrontTurn, PreparedTurn, TurnPorts
+from keepwarm.backend.host_observer import HostObserver
+from keepwarm.backend.journal_reader import JournalReader
 from keepwarm.backend.rank_metrics import FrontCounts, metrics_text
-from keepwarm.backend.rank_port import RankPort
+from keepwarm.backend.rank_port import RankPort, RankView
 from keepwarm.backend.settings import BackendSettings
 from keepwarm.backend.words import Words
 from keepwarm.chat.messages import Chat
@@ -55,6 +58,7 @@ class NativeBackend(TellingBackend):
         rank: RankPort,
         load_words: Callable[[], Words],
         naming: CacheNaming,
+        host: HostObserver | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
@@ -67,8 +71,16 @@ class NativeBackend(TellingBackend):
         self._open: dict[RequestId, FrontTurn] = {}
         self._outcomes: Counter[str] = Counter()
         self._malformed: Counter[str] = Counter()
+        self._journal = CacheJournal(model=settings.model_name)
+        rank.watch(self._journal)
+        self._host = host
+        self._hearing_host: asyncio.Task[None] | None = None
+        if host is not None:
+            host.watch(self._journal)
 
     async def setup(self) -> None:
+        if self._host is not None:
+            self._hearing_host = asyncio.create_task(self._host.run(), name="what host memory says")
         rank = asyncio.create_task(self._rank.start(), name="rank start")
         try:
             self._words = await self._in_thread(self._load_words)
@@ -76,7 +88,7 @@ class NativeBackend(TellingBackend):
         finally:
             rank.cancel()
             await asyncio.gather(rank, return_exceptions=True)
-        logger.info("%s", _describe_cache(self._ready()))
+        self._log_caches()
 
     def open_turn(self, request: ChatRequest, tell: Tell) -> FrontTurn:
         """See `TellingBackend.open_turn`. Raises `BadRequest`, `NotReady`."""
@@ -93,11 +105,13 @@ class NativeBackend(TellingBackend):
         return await self._rendering(lambda: words.count_tokens(tenant, chat))
 
     def describe(self) -> ReplicaDescription:
-        ready = self._ready()
+        ready, all_ready = self._ready(), self._all_ready()
         return ReplicaDescription(
             model=self._settings.model_name,
             max_model_len=_context_tokens(ready),
-            cache_tokens=ready.num_blocks * ready.block_size,
+            cache_tokens=sum(_cache_tokens(each) for each in all_ready),
+            num_ranks=len(all_ready),
+            trouble=_trouble(self._rank.ranks),
         )
 
     def unready_reason(self) -> str | None:
@@ -110,9 +124,22 @@ class NativeBackend(TellingBackend):
             malformed=self._malformed,
             memory_bytes={} if self._words is None else self._words.memory_bytes(),
         )
-        return metrics_text(self._rank, counts)
+        host = None if self._host is None else self._host.view
+        return metrics_text(
+            self._rank.ranks,
+            counts,
+            is_ready=self._rank.unready_reason() is None,
+            changes=self._journal.changes,
+            host=host,
+        )
+
+    def watch_events(self) -> JournalReader:
+        return self._journal.read()
 
     async def close(self) -> None:
+        if self._hearing_host is not None:
+            self._hearing_host.cancel()
+            await asyncio.gather(self._hearing_host, return_exceptions=True)
         await self._rank.close()
         for turn in tuple(self._open.values()):  # those that no rank has been given yet
             turn.fail(NotReady("the backend is shutting down"))
@@ -174,6 +201,16 @@ class NativeBackend(TellingBackend):
             raise NotReady("the tokenizer is loading")
         return self._words
 
+    def _all_ready(self) -> list[Ready]:
+        """What each rank holds that is not left stopped."""
+        views = [view for view in self._rank.ranks if view.state != "degraded"]
+        return [view.ready for view in views if view.ready is not None]
+
+    def _log_caches(self) -> None:
+        context_tokens = _context_tokens(self._ready())
+        for rank, ready in enumerate(self._all_ready()):
+            logger.info("rank %d: %s", rank, _describe_cache(ready, context_tokens))
+
     def _ready(self) -> Ready:
         if self._rank.ready is None:
             raise NotReady("the engine is loading")
@@ -181,13 +218,21 @@ class NativeBackend(TellingBackend):
 
 
 def _context_tokens(ready: Ready) -> int:
-    """What one conversation can use: the model's context, or the whole cache where that is less."""
-    return min(ready.max_model_len, ready.num_blocks * ready.block_size)
+    """What one conversation can use: the model's context, or a rank's whole cache where that is less."""
+    return min(ready.max_model_len, _cache_tokens(ready))
 
 
-def _describe_cache(ready: Ready) -> str:
-    cache_tokens = ready.num_blocks * ready.block_size
-    session_tokens = _context_tokens(ready)
+def _cache_tokens(ready: Ready) -> int:
+    return ready.num_blocks * ready.block_size
+
+
+def _trouble(ranks: Sequence[RankView]) -> str:
+    """Which ranks take no turns, "" where all do."""
+    return ", ".join(f"rank {view.rank} is {view.state}" for view in ranks if view.state != "serving")
+
+
+def _describe_cache(ready: Ready, session_tokens: int) -> str:
+    cache_tokens = _cache_tokens(ready)
     return (
         f"L0: {ready.num_blocks:,} blocks = {cache_tokens:,} tokens = {cache_tokens // session_tokens:,} "
         f"sessions of {session_tokens:,} tokens ({ready.description})"

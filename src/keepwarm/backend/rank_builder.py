@@ -5,6 +5,8 @@ torch is imported only when the settings ask for it.
 
 from __future__ import annotations
 
+from keepwarm.backend.host_attachment import attach_host
+from keepwarm.backend.host_client import HostClient
 from keepwarm.backend.rank_engine import RankEngine
 from keepwarm.backend.script import read_script
 from keepwarm.backend.scripted_limits import DEFAULT_CONTEXT_TOKENS, scripted_limits
@@ -20,12 +22,14 @@ def build_rank(settings: BackendSettings, *, hash_key: bytes, rank: int = 0) -> 
     """Load. `rank`: which of the replica's it is. Raises `BadModel`, `TooLittleMemory` and `BadSetting`."""
     executor, description = _build_executor(settings)
     limits = executor.limits
+    host = attach_host(settings, executor, hash_key=hash_key, rank=rank)
     scheduler = Scheduler(
         limits=limits,
         hasher=BlockHasher(key=hash_key, block_size=limits.layout.block_size),
         settings=SchedulerSettings(
             max_num_batched_tokens=settings.max_num_batched_tokens, prefix_cache=settings.prefix_cache
         ),
+        host=host,
     )
     ready = Ready(
         num_blocks=limits.num_blocks,
@@ -36,7 +40,8 @@ def build_rank(settings: BackendSettings, *, hash_key: bytes, rank: int = 0) -> 
         vocab_size=limits.vocab_size,
         description=description,
     )
-    return RankEngine(scheduler=scheduler, executor=executor), ready
+    close_host = host.close if isinstance(host, HostClient) else None
+    return RankEngine(scheduler=scheduler, executor=executor, close_host=close_host), ready
 
 
 def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
@@ -57,6 +62,7 @@ def _build_executor(settings: BackendSettings) -> tuple[Executor, str]:
             gpu_memory_utilization=settings.gpu_memory_utilization,
             dtype=settings.dtype,
             num_threads=settings.num_threads,
+            num_ranks=settings.ranks,
         ),
         load_vocabulary=lambda: load_vocabulary(settings.model_path),
     )

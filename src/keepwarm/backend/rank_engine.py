@@ -66,11 +66,14 @@ class RankEngine:
         executor: Executor,
         clock: Callable[[], float] = time.monotonic,
         max_steps_in_flight: int = 1,
+        close_host: Callable[[], None] | None = None,
     ) -> None:
+        """`close_host`: gives host memory back, once the executor does not use it any more."""
         self._scheduler = scheduler
         self._executor = executor
         self._clock = clock
         self._max_steps_in_flight = max_steps_in_flight
+        self._close_host = close_host
         self._in_flight: deque[StepId] = deque()
         self._preparing: dict[RequestId, Submit] = {}  # their grammars are being compiled
         self._ended_early: list[Ended] = []
@@ -198,3 +201,5 @@ class RankEngine:
             self._in_flight.popleft()
             self._executor.collect()
         self._executor.close()
+        if self._close_host is not None:
+            self._close_host()

@@ -33,7 +33,7 @@ class LinkClosed(Exception):
     """The other side is gone."""
 
 
-def encode_message(message: ToRank | FromRank) -> bytearray:
+def encode_message(message: msgspec.Struct) -> bytearray:
     """One message as it stands in the stream."""
     buffer = bytearray(_LENGTH_BYTES)
     _encoder.encode_into(message, buffer, _LENGTH_BYTES)

@@ -36,15 +36,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fd", type=int, required=True, help="the inherited end of the socket to the front")
     fd: int = parser.parse_args(arguments).fd
     _die_with_the_front()
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s rank %(name)s: %(message)s", stream=sys.stderr
-    )
+    _start_logging(rank=None)
     link = BlockingLink(socket.socket(fileno=fd))
     try:
         return _load_and_serve(link)
     except LinkClosed:
         logger.info("the front is gone: ending")
         return 0
+
+
+def _start_logging(rank: int | None) -> None:
+    """None: which one it is has not been said yet."""
+    prefix = "rank" if rank is None else f"rank {rank}"
+    logging.basicConfig(
+        level=logging.INFO,
+        format=f"%(asctime)s %(levelname)s {prefix} %(name)s: %(message)s",
+        stream=sys.stderr,
+        force=True,
+    )
 
 
 def _die_with_the_front() -> None:
@@ -63,6 +72,7 @@ def _load_and_serve(link: BlockingLink) -> int:
         case other:
             logger.error("expected the first message within %s s, got %d others", _INIT_LIMIT_S, len(other))
             return 2
+    _start_logging(init.rank)
     try:
         engine, ready = build_rank(decode_settings(init.settings), hash_key=init.hash_key, rank=init.rank)
     except SetupError as error:

@@ -1,4 +1,4 @@
-"""The seam between a front and whatever schedules and computes turns.
+"""The seam between a front and whatever schedules and computes turns: one rank, or several as one.
 
 A foreign engine with a scheduler of its own stands behind the same port. Knows no process,
 no socket and no step.
@@ -6,22 +6,57 @@ no socket and no step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from keepwarm.core.errors import InvariantBroken, KeepwarmError, to_wire
 from keepwarm.core.ids import RequestId
-from keepwarm.core.rank_messages import Admitted, Ended, RankStats, Ready, Submit, Tokens
+from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, RankStats, Ready, Submit, Tokens
+from keepwarm.core.session import NO_SESSION, SessionKey
 
 RankEvent = Admitted | Tokens | Ended
 Listener = Callable[[RankEvent], None]
 """Takes one turn's events in order, on the event loop; never blocks, never raises."""
 
 
-class RankPort(Protocol):
-    """One rank, as a front sees it. All calls come from one event loop.
+RankState = Literal["loading", "serving", "lost", "degraded"]
+"""lost: it is being started again. degraded: it was lost too often and is left stopped."""
 
-    Each submitted turn ends in exactly one `Ended`, whatever happens to the rank, and hears
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankView:
+    """One rank, now."""
+
+    rank: int
+    """From 0."""
+    state: RankState
+    stats: RankStats | None
+    """The latest it has said; None before it said anything. Those of a lost rank are its last ones."""
+    num_restarts: int
+    """How often it was started again after it was lost."""
+    ready: Ready | None = None
+    """What it can hold; None before it was loaded the first time."""
+
+
+class RankWatcher(Protocol):
+    """Hears what becomes of ranks and their blocks, on the event loop; never blocks, never raises."""
+
+    def rank_serves(self, rank: int, ready: Ready) -> None:
+        """It takes turns from now on, and its device memory holds nothing yet."""
+
+    def cache_changed(self, rank: int, events: Sequence[CacheEvent]) -> None:
+        """What one step did to named blocks, in order."""
+
+    def rank_lost(self, rank: int) -> None:
+        """Its device memory is gone, with every block in it; it takes no turns. Told before those it
+        had are ended."""
+
+
+class RankPort(Protocol):
+    """One rank or several, as a front sees them. All calls come from one event loop.
+
+    Each submitted turn ends in exactly one `Ended`, whatever happens to a rank, and hears
     nothing after it.
     """
 
@@ -30,10 +65,11 @@ class RankPort(Protocol):
 
     @property
     def ready(self) -> Ready | None:
-        """What the rank can hold; None before `start` returned. A restart may change it."""
+        """What any one rank can hold; None before `start` returned. A restart may change it."""
 
-    def submit(self, turn: Submit, listener: Listener) -> None:
-        """Hand over a turn. Raises `NotReady` when nobody is there to take it."""
+    def submit(self, turn: Submit, listener: Listener, *, session: SessionKey = NO_SESSION) -> None:
+        """Hand over a turn; `session` helps to choose its rank. Raises `NotReady` when nobody is there
+        to take it."""
 
     def abort(self, request_id: RequestId) -> None:
         """Its client went away: the work stops within one step. An ended or unknown id is ignored."""
@@ -45,15 +81,38 @@ class RankPort(Protocol):
         """Why a turn would not be taken now; None: it would."""
 
     @property
-    def stats(self) -> RankStats | None:
-        """The latest the rank has said; None before it said anything."""
+    def ranks(self) -> Sequence[RankView]:
+        """Each of them, in the order of their numbers."""
 
-    @property
-    def num_restarts(self) -> int:
-        """How often the rank was started again after it was lost."""
+    def watch(self, watcher: RankWatcher) -> None:
+        """`watcher` hears everything from now on; it is called before whoever listens to a turn."""
 
     async def close(self) -> None:
-        """End open turns as failed, then release the rank. Waits a bounded time."""
+        """End open turns as failed, then release the ranks. Waits a bounded time."""
+
+
+class Watchers:
+    """Everybody who watches one rank."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._watchers: list[RankWatcher] = []
+
+    def add(self, watcher: RankWatcher) -> None:
+        self._watchers.append(watcher)
+
+    def serves(self, ready: Ready) -> None:
+        for watcher in self._watchers:
+            watcher.rank_serves(self._rank, ready)
+
+    def cache_changed(self, events: Sequence[CacheEvent]) -> None:
+        if events:
+            for watcher in self._watchers:
+                watcher.cache_changed(self._rank, events)
+
+    def lost(self) -> None:
+        for watcher in self._watchers:
+            watcher.rank_lost(self._rank)
 
 
 class OpenTurns:

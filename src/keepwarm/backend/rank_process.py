@@ -1,9 +1,9 @@
-"""A rank in a process of its own: starts it, watches it, ends it, starts it again.
+"""One rank in a process of its own: starts it, watches it, ends it, starts it again.
 
     loading ──Ready──▶ serving ──EOF, silence, broken stream──▶ lost ──delay──▶ loading
        │StartFailed, exit                                        │too often
        ▼                                                         ▼
-    SetupError (first start) or lost                          given up
+    SetupError (first start) or lost                          degraded
 
 Owns the process and what its turns are owed. Knows no text.
 """
@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
@@ -25,10 +24,10 @@ from typing import Any, assert_never
 import msgspec
 
 from keepwarm.backend.rank_link import AsyncLink
-from keepwarm.backend.rank_port import Listener, OpenTurns
-from keepwarm.backend.restarts import RestartLimits, Restarts
+from keepwarm.backend.rank_port import Listener, OpenTurns, RankState, RankView, RankWatcher, Watchers
 from keepwarm.backend.settings import BackendSettings
 from keepwarm.core.errors import EngineLost, KeepwarmError, NotReady, SetupError, from_wire
+from keepwarm.core.exit_status import describe_exit
 from keepwarm.core.ids import RequestId
 from keepwarm.core.rank_messages import (
     Abort,
@@ -42,6 +41,8 @@ from keepwarm.core.rank_messages import (
     StartFailed,
     Submit,
 )
+from keepwarm.core.restarts import RestartLimits, Restarts
+from keepwarm.core.session import NO_SESSION, SessionKey
 
 logger = logging.getLogger(__name__)
 
@@ -65,16 +66,24 @@ class RankProcess:
     """`RankPort` over `keepwarm.backend.rank_main`."""
 
     def __init__(
-        self, settings: BackendSettings, *, hash_key: bytes, limits: RankLimits | None = None
+        self,
+        settings: BackendSettings,
+        *,
+        hash_key: bytes,
+        rank: int = 0,
+        limits: RankLimits | None = None,
     ) -> None:
-        self._init = Init(hash_key=hash_key, settings=msgspec.json.encode(settings))
+        self._init = Init(hash_key=hash_key, settings=msgspec.json.encode(settings), rank=rank)
+        self._name = "the engine" if settings.ranks == 1 else f"the engine of rank {rank}"
         self._limits = limits or RankLimits(
             start_limit_s=settings.engine_start_limit_s, silence_limit_s=settings.engine_silence_limit_s
         )
         self._restarts = Restarts(self._limits.restarts)
         self._open = OpenTurns()
         self._life: _RankLife | None = None
-        self._unready_reason: str | None = "the engine is loading"
+        self._watchers = Watchers(rank)
+        self._state: RankState = "loading"
+        self._unready_reason: str | None = f"{self._name} is loading"
         self._supervisor: asyncio.Task[None] | None = None
         self.ready: Ready | None = None
         self.stats: RankStats | None = None
@@ -89,9 +98,9 @@ class RankProcess:
         await self._start_life()
         self._supervisor = asyncio.create_task(self._supervise(), name="rank supervisor")
 
-    def submit(self, turn: Submit, listener: Listener) -> None:
+    def submit(self, turn: Submit, listener: Listener, *, session: SessionKey = NO_SESSION) -> None:
         if self._unready_reason is not None or self._life is None:
-            raise NotReady(self._unready_reason or "the engine is not there")
+            raise NotReady(self._unready_reason or f"{self._name} is not there")
         self._open.open(turn.request_id, listener)
         self._life.link.send(turn)
 
@@ -105,6 +114,20 @@ class RankProcess:
 
     def unready_reason(self) -> str | None:
         return self._unready_reason
+
+    @property
+    def ranks(self) -> tuple[RankView]:
+        view = RankView(
+            rank=self._init.rank,
+            state=self._state,
+            stats=self.stats,
+            num_restarts=self.num_restarts,
+            ready=self.ready,
+        )
+        return (view,)
+
+    def watch(self, watcher: RankWatcher) -> None:
+        self._watchers.add(watcher)
 
     async def close(self) -> None:
         self._unready_reason = "the backend is shutting down"
@@ -125,17 +148,22 @@ class RankProcess:
             self._life = None
             raise
         self._unready_reason = None
+        self._state = "serving"
+        self._watchers.serves(self.ready)
 
     def _on_report(self, report: Report) -> None:
         self.stats = report.stats
+        self._watchers.cache_changed(report.cache)
         self._open.deliver(report.events)
 
     async def _supervise(self) -> None:
         try:
             await self._keep_serving()
         except Exception as error:
-            logger.exception("the engine is no longer watched")
-            self._unready_reason = f"the engine is no longer watched: {type(error).__name__}"
+            logger.exception("%s is no longer watched", self._name)
+            self._unready_reason = f"{self._name} is no longer watched: {type(error).__name__}"
+            self._state = "degraded"
+            self._watchers.lost()
             self._open.end_all(EngineLost(self._unready_reason))
 
     async def _keep_serving(self) -> None:
@@ -148,13 +176,14 @@ class RankProcess:
             delay_s = self._restarts.delay_after_loss(loop.time())
             if delay_s is None:
                 limits = self._restarts.limits
+                self._state = "degraded"
                 self._unready_reason = (
-                    f"the engine was lost {limits.max_losses} times within {limits.window_s:.0f} s "
+                    f"{self._name} was lost {limits.max_losses} times within {limits.window_s:.0f} s "
                     f"and is left stopped; the last time {why}"
                 )
                 logger.error("%s", self._unready_reason)
                 return
-            logger.warning("engine lost (%s): starting it again in %.1f s", why, delay_s)
+            logger.warning("%s was lost (%s): starting it again in %.1f s", self._name, why, delay_s)
             await asyncio.sleep(delay_s)
             why = await self._try_restart()
 
@@ -163,8 +192,10 @@ class RankProcess:
         assert self._life is not None  # only called while one runs
         life = self._life
         why = await life.wait_until_lost(self._limits.silence_limit_s)
-        self._unready_reason = f"the engine was lost ({why}) and is being started again"
-        self._open.end_all(EngineLost(f"the engine was lost: {why}"))
+        self._unready_reason = f"{self._name} was lost ({why}) and is being started again"
+        self._state = "lost"
+        self._watchers.lost()
+        self._open.end_all(EngineLost(f"{self._name} was lost: {why}"))
         how = await life.kill()
         self._life = None
         return f"{why}: {how}"
@@ -172,11 +203,13 @@ class RankProcess:
     async def _try_restart(self) -> str | None:
         """None: it serves again; else why it does not."""
         self.num_restarts += 1
+        self._state = "loading"
         try:
             await self._start_life()
         except KeepwarmError as error:
+            self._state = "lost"
             return f"it could not be started: {error}"
-        logger.info("the engine serves again")
+        logger.info("%s serves again", self._name)
         return None
 
 
@@ -213,8 +246,17 @@ class _RankLife:
             except OSError as error:
                 ours.close()
                 raise SetupError(f"the engine's process could not be started: {error}") from error
+            except BaseException:
+                ours.close()
+                raise
         life = cls(process, on_report)
-        life.link = await AsyncLink.over(ours, life._on_message)
+        try:
+            life.link = await AsyncLink.over(ours, life._on_message)
+        except BaseException:  # given up meanwhile: nobody else knows of the process yet
+            ours.close()
+            process.kill()
+            await process.wait()
+            raise
         life.link.send(init)
         return life
 
@@ -267,7 +309,7 @@ class _RankLife:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
         status = await asyncio.wait_for(self._process.wait(), _KILL_LIMIT_S)
-        return "killed" if self._killed else _describe_exit(status)
+        return "killed" if self._killed else describe_exit(status)
 
     def _on_message(self, message: FromRank) -> None:
         match message:
@@ -280,10 +322,3 @@ class _RankLife:
                 self._loaded.set_result(error if isinstance(error, SetupError) else SetupError(str(error)))
             case _:
                 assert_never(message)
-
-
-def _describe_exit(status: int) -> str:
-    if status < 0:
-        name = signal.Signals(-status).name
-        return f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-    return f"exit status {status}"

@@ -7,26 +7,33 @@ one line of settings, then nothing; end of file means that the starter is dead.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import os
-import stat
 import sys
+from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
 import uvloop
 
 from keepwarm.backend.cache_key import load_or_create_key, model_identity
+from keepwarm.backend.host_feed import HostFeed
+from keepwarm.backend.host_link import RecordsLink, observe
+from keepwarm.backend.kept_answers import KeptAnswers
 from keepwarm.backend.native import CacheNaming, NativeBackend
+from keepwarm.backend.parent import stdin_belongs_to_a_parent, stdin_closed
+from keepwarm.backend.rank_group import RankGroup
 from keepwarm.backend.rank_process import RankProcess
 from keepwarm.backend.settings import BackendSettings, decode_settings
 from keepwarm.backend.words import Words
+from keepwarm.chat.answer_records import AnswerRecords
+from keepwarm.chat.replay import ReplayMemo
 from keepwarm.contract.serve import serve_backend
 from keepwarm.core.errors import SetupError
 
 logger = logging.getLogger(__name__)
 
-_STDIN_FD = 0
 _SETUP_FAILED_STATUS = 2
 
 
@@ -57,24 +64,51 @@ def run_backend(settings: BackendSettings | None = None) -> int:
 
 
 async def _serve(settings: BackendSettings) -> None:
-    backend = build_native_backend(settings)
-    watch = stdin_closed if _stdin_belongs_to_a_parent() else None
-    await serve_backend(backend, settings.socket_path, watch)
+    watch = stdin_closed if stdin_belongs_to_a_parent() else None
+    async with _answers_kept_for(settings) as replay:
+        backend = build_native_backend(settings, replay)
+        await serve_backend(backend, settings.socket_path, watch)
 
 
-def build_native_backend(settings: BackendSettings) -> NativeBackend:
-    """Nothing is loaded yet. Raises `BadSetting`."""
+@contextlib.asynccontextmanager
+async def _answers_kept_for(settings: BackendSettings) -> AsyncIterator[ReplayMemo]:
+    """The memory of answers, which outlives this process where something is there to keep it."""
+    socket_path = settings.host_cache_socket
+    if socket_path is None:
+        yield ReplayMemo()
+        return
+    records = AnswerRecords(model_identity(settings.model_path, settings.dtype))
+    kept = KeptAnswers(records, lambda: RecordsLink.open(socket_path))
+    await kept.open()
+    try:
+        yield kept.memo
+    finally:
+        await kept.close()
+
+
+def build_native_backend(settings: BackendSettings, replay: ReplayMemo | None = None) -> NativeBackend:
+    """Nothing is loaded yet; `replay` may hold answers of an earlier front. Raises `BadSetting`."""
     key = load_or_create_key(Path(settings.data_dir))
     identity = model_identity(settings.model_path, settings.dtype)
+    ranks = RankGroup([RankProcess(settings, hash_key=key, rank=rank) for rank in range(settings.ranks)])
+    host = _host_feed(settings)
+    if host is not None:
+        host.watch(ranks.feed)
     return NativeBackend(
         settings,
-        rank=RankProcess(settings, hash_key=key),
-        load_words=lambda: _load_words(settings),
+        rank=ranks,
+        load_words=lambda: _load_words(settings, replay),
         naming=CacheNaming(key=key, model_identity=identity),
+        host=host,
     )
 
 
-def _load_words(settings: BackendSettings) -> Words:
+def _host_feed(settings: BackendSettings) -> HostFeed | None:
+    socket_path = settings.host_cache_socket
+    return None if socket_path is None else HostFeed(lambda: observe(socket_path))
+
+
+def _load_words(settings: BackendSettings, replay: ReplayMemo | None) -> Words:
     if settings.engine == "scripted" and settings.script_path is None:
         from keepwarm.backend.scripted_words import ByteWords
 
@@ -85,27 +119,6 @@ def _load_words(settings: BackendSettings) -> Words:
         settings.model_path,
         tool_format=settings.tool_format,
         conversation_memory_bytes=int(settings.conversation_memory_mb * 1e6),
+        replay=replay,
+        now=None if settings.date_shown_s is None else datetime.fromtimestamp(settings.date_shown_s),
     )
-
-
-def _stdin_belongs_to_a_parent() -> bool:
-    """A pipe or a socket does; a terminal, a file or /dev/null says nothing about anyone's life."""
-    try:
-        mode = os.fstat(_STDIN_FD).st_mode
-    except OSError:
-        return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-
-
-async def stdin_closed() -> None:
-    """Returns at the end of standard input."""
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    transport, _protocol = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(os.dup(_STDIN_FD), "rb", buffering=0)
-    )
-    try:
-        while await reader.read(4096):
-            pass
-    finally:
-        transport.close()

@@ -29,20 +29,28 @@ class BackendSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     block_size: int = 16
     """Tokens a block."""
     device_cache_gb: float | None = None
-    """GB (10^9 bytes) for KV; None: `gpu_memory_utilization` of what is free after loading."""
+    """GB (10^9 bytes) for each rank's KV; None: `gpu_memory_utilization` of what is free after loading."""
     gpu_memory_utilization: float | None = None
-    """Share of free device memory for KV; None: 0.9 on a GPU, 0.4 on a CPU."""
+    """Share of free device memory for KV, of all ranks where they share it; None: 0.9 on a GPU, 0.4 on
+    a CPU."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """auto: float32 on a CPU, the checkpoint's on a GPU."""
     num_threads: int | None = None
-    """CPU threads of the engine; None: all cores this process may use."""
+    """CPU threads of all ranks together; None: all cores this process may use."""
+    ranks: int = 1
+    """Engine processes, each with device memory of its own; a turn goes to one of them."""
     prefix_cache: bool = True
     """False: every turn is read from its first token."""
+    host_cache_socket: str | None = None
+    """Where `keepwarm hostcache` listens; None: nothing is kept in host memory."""
     conversation_memory_mb: float = 1024.0
     """MB (10^6 bytes) of host memory for conversations that need not be gone through again when they
     grow; 0: each turn is rendered whole."""
     tool_format: str = "auto"
     """The markup that tool calls are read in; auto: by the chat template, none: calls stay text."""
+    date_shown_s: float | None = None
+    """Unix time whose date is shown by templates that show one; None: this start's. One that changed
+    at a restart would turn every conversation's prefix."""
     engine: Literal["torch", "scripted"] = "torch"
     """scripted: no weights; the answers are those of `script_path`, or made-up tokens without one."""
     script_path: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from keepwarm.core.ids import BlockIds
 
@@ -19,6 +20,10 @@ class CleanBlocks:
     def remove(self, blocks: BlockIds) -> None:
         """They hold something else from now on."""
         self._is_clean[blocks] = False
+
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """Which blocks are in the set, (num_blocks,); a copy."""
+        return self._is_clean.copy()
 
     def first_dirty(self, blocks: BlockIds) -> int:
         """The index of the first of `blocks` that is not clean; their number where all are."""

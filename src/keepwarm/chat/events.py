@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from keepwarm.core.cached_tokens import CachedTokens
 from keepwarm.core.errors import ErrorOnWire
 
 
@@ -30,6 +31,11 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True, tag="admitted"):
     """Of those, copied up from host memory."""
     disk_tokens: int = 0
     """Of those in host memory, brought there from disk."""
+
+    @property
+    def cached(self) -> CachedTokens:
+        """The cached ones by tier."""
+        return CachedTokens.of(cached=self.cached_tokens, host=self.host_tokens, disk=self.disk_tokens)
 
 
 class LogprobOf(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +91,17 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int
     output_tokens: int
     reasoning_tokens: int = 0
+    host_cached_tokens: int = 0
+    """Of the cached ones, copied up from host memory."""
+    disk_cached_tokens: int = 0
+    """Of those in host memory, brought there from disk."""
+
+    @property
+    def cached(self) -> CachedTokens:
+        """The cached ones by tier."""
+        return CachedTokens.of(
+            cached=self.cached_tokens, host=self.host_cached_tokens, disk=self.disk_cached_tokens
+        )
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True):

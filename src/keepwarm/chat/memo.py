@@ -57,6 +57,11 @@ class BoundedMemo(Generic[Key, Value]):
         with self._lock:
             return [value for value, _ in self._entries.values()]
 
+    def items(self) -> list[tuple[Key, Value]]:
+        """All of them, the least recently used first; as little used as they were."""
+        with self._lock:
+            return [(key, value) for key, (value, _) in self._entries.items()]
+
     @property
     def held_bytes(self) -> int:
         return self._held_bytes

@@ -64,15 +64,15 @@ class ChatRenderer:
         *,
         now: datetime | None = None,
         segment_memo_bytes: int = 256 << 20,
-        replay_bytes: int = 1 << 30,
-        replay_bytes_per_tenant: int = 64 << 20,
+        replay: ReplayMemo | None = None,
         conversation_memo_bytes: int = DEFAULT_CONVERSATION_BYTES,
     ) -> None:
-        """`now` is what a template's `strftime_now` shows, for as long as this renderer lives: a
-        date that moved on would turn every conversation's prefix. Raises `BadModel`."""
+        """`replay` may hold answers of an earlier process. `now` is what a template's `strftime_now`
+        shows, for as long as this renderer lives: a date that moved on would turn every
+        conversation's prefix. Raises `BadModel`."""
         self._tokenizer = tokenizer
         self._writer = PromptWriter(tokenizer, segment_memo_bytes=segment_memo_bytes)
-        self._replay = ReplayMemo(max_bytes=replay_bytes, max_bytes_per_tenant=replay_bytes_per_tenant)
+        self._replay = ReplayMemo() if replay is None else replay
         self._inviter = Inviter(self._writer, tokenizer)
         self._growth = Growth(self._writer)
         self._known = KnownConversations(max_bytes=conversation_memo_bytes)

@@ -8,7 +8,7 @@ ids of calls do not count, since clients drop or rename them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from keepwarm.core.ids import TenantId, TokenIds
 _DIGEST_BYTES = 16
 _ENTRY_BYTES = 400  # key, header and bookkeeping, besides the ids
 _MAX_TENANTS = 1024
+DEFAULT_REPLAY_BYTES = 1 << 30
+DEFAULT_REPLAY_BYTES_PER_TENANT = 64 << 20
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -39,7 +41,15 @@ class ReplayMemo:
     """Each tenant has a bounded memory of its own, and all together have one too. Where that is
     full, whoever holds the most gives way, so that none can push out another's fair share."""
 
-    def __init__(self, *, max_bytes: int, max_bytes_per_tenant: int) -> None:
+    def __init__(
+        self,
+        *,
+        max_bytes: int = DEFAULT_REPLAY_BYTES,
+        max_bytes_per_tenant: int = DEFAULT_REPLAY_BYTES_PER_TENANT,
+        on_new: Callable[[TenantId, bytes, RememberedAnswer], None] | None = None,
+    ) -> None:
+        """`on_new` is called by `put` with what it was given, so that it can be kept elsewhere too."""
+        self._on_new = on_new
         self._max_bytes = max_bytes
         self._max_bytes_per_tenant = max_bytes_per_tenant
         self._tenants: BoundedMemo[TenantId, BoundedMemo[bytes, RememberedAnswer]] = BoundedMemo(
@@ -51,12 +61,25 @@ class ReplayMemo:
         return None if memo is None else memo.get(key)
 
     def put(self, tenant: TenantId, key: bytes, answer: RememberedAnswer) -> None:
+        """Remember an answer that was just generated."""
+        self.restore(tenant, key, answer)
+        if self._on_new is not None:
+            self._on_new(tenant, key, answer)
+
+    def restore(self, tenant: TenantId, key: bytes, answer: RememberedAnswer) -> None:
+        """Remember one of an earlier process."""
         memo = self._tenants.get(tenant)
         if memo is None:
             memo = BoundedMemo(max_bytes=self._max_bytes_per_tenant)
             self._tenants.put(tenant, memo, 1)
         memo.put(key, answer, answer.tokens.nbytes + len(answer.header) + _ENTRY_BYTES)
         self._make_room()
+
+    def all(self) -> Iterator[tuple[TenantId, bytes, RememberedAnswer]]:
+        """All of them, tenant by tenant, the least recently used first."""
+        for tenant, memo in self._tenants.items():
+            for key, answer in memo.items():
+                yield tenant, key, answer
 
     @property
     def held_bytes(self) -> int:

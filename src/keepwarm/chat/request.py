@@ -81,3 +81,8 @@ class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):
     max_model_len: int
     """Tokens of prompt and output together."""
     cache_tokens: int
+    """That device memory holds, of all ranks together."""
+    num_ranks: int = 1
+    """Each holds an equal part of them, more or less, and a conversation has to fit into one."""
+    trouble: str = ""
+    """What is amiss although turns are answered; "" where nothing is."""

@@ -22,7 +22,7 @@ EXIT_VERDICT_FAILS: Final = 1
 EXIT_WRONG_USE: Final = 2
 EXIT_INTERRUPTED: Final = 130
 
-COMMANDS: Final = ("serve", "demo", "doctor", "keys", "backend")
+COMMANDS: Final = ("serve", "demo", "doctor", "keys", "backend", "hostcache")
 """Each is a module of this package with a `command`: a Typer application of that name."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ from keepwarm.chat.parsing.registry import check_tool_format, tool_format_names
 from keepwarm.cli.data_dir import DataDirOption
 from keepwarm.cli.settings_command import number, option
 from keepwarm.core.errors import BadSetting
+from keepwarm.core.restarts import RestartLimits
 from keepwarm.gateway.model_names import DEFAULT_ALIASES, MAX_NAME_CHARACTERS
 
 _BACKEND_DEFAULTS: dict[str, Any] = {
@@ -89,7 +91,8 @@ class ServeSettings:
         number(
             float,
             "--device-cache-gb",
-            help="GB (10^9 bytes) of device memory for the cache, instead of --gpu-memory-utilization.",
+            help="GB (10^9 bytes) of device memory for the cache of each rank, instead of "
+            "--gpu-memory-utilization.",
             show_default="by --gpu-memory-utilization",
             least=0.0,
             open_below=True,
@@ -100,13 +103,35 @@ class ServeSettings:
         number(
             float,
             "--gpu-memory-utilization",
-            help="Share of the device memory left after loading that the cache takes.",
+            help="Share of the device memory left after loading that the cache takes; on a CPU the ranks "
+            "divide it.",
             show_default="0.9 on a GPU, 0.4 on a CPU",
             least=0.0,
             most=1.0,
             open_below=True,
         ),
     ] = None
+    host_cache_gb: Annotated[
+        float | None,
+        number(
+            float,
+            "--host-cache-gb",
+            help="GB (10^9 bytes) of host memory for conversations that have left the device, lowered to "
+            "what the machine can spare; 0: none.",
+            show_default="a quarter of what the machine can spare",
+            least=0.0,
+        ),
+    ] = None
+    disk_cache_gb: Annotated[
+        float,
+        number(
+            float,
+            "--disk-cache-gb",
+            help="GB (10^9 bytes) in the folder disk-cache of --data-dir, on a disk of this machine, where "
+            "idle sessions are kept and a restart finds them; lowered to what is free there. 0: none.",
+            least=0.0,
+        ),
+    ] = 0.0
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         option(
@@ -117,9 +142,24 @@ class ServeSettings:
     num_threads: Annotated[
         int | None,
         number(
-            int, "--num-threads", help="CPU threads of the engine.", show_default="all it may use", least=1
+            int,
+            "--num-threads",
+            help="CPU threads of the engine, of all ranks together.",
+            show_default="all it may use",
+            least=1,
         ),
     ] = None
+    ranks: Annotated[
+        int,
+        number(
+            int,
+            "--ranks",
+            help="Engine processes, each with weights and a cache of its own; a turn goes where its "
+            "conversation is cached. On a CPU at most one a core.",
+            least=1,
+            most=64,
+        ),
+    ] = _BACKEND_DEFAULTS["ranks"]
     prefix_cache: Annotated[
         bool,
         option(
@@ -155,6 +195,14 @@ class ServeSettings:
             "session and compaction, and no prefix after it would be found again.",
         ),
     ] = True
+    share_prefixes: Annotated[
+        bool,
+        option(
+            "--share-prefixes/--no-share-prefixes",
+            help="Let the keys of one tenant find what others of it have read; otherwise each key finds its "
+            "own alone. Two tenants never share anything.",
+        ),
+    ] = True
     data_dir: DataDirOption = None
     max_body_mb: Annotated[
         float, number(float, "--max-body-mb", help="Largest request body, in MB (10^6 bytes).", least=0.001)
@@ -162,6 +210,16 @@ class ServeSettings:
     start_timeout_s: Annotated[
         float, number(float, "--start-timeout-s", help="Seconds the model may take to load.", least=1.0)
     ] = 600.0
+    max_crashes: Annotated[
+        int,
+        number(
+            int,
+            "--max-crashes",
+            help="Crashes of the backend within 10 minutes after which it is left stopped and requests are "
+            "refused with the reason; until then it is started again.",
+            least=1,
+        ),
+    ] = RestartLimits().max_losses
     drain_timeout_s: Annotated[
         float,
         number(
@@ -214,6 +272,10 @@ class ServeSettings:
                 f"--device-cache-gb {self.device_cache_gb} and --gpu-memory-utilization "
                 f"{self.gpu_memory_utilization} both size the cache: give one of them"
             )
+        if self.disk_cache_gb and self.host_cache_gb == 0:
+            raise BadSetting(
+                f"--disk-cache-gb {self.disk_cache_gb:g} lies below host memory, and --host-cache-gb is 0"
+            )
         if self.script is not None and self.engine != "scripted":
             raise BadSetting(f"--script {self.script} is for --engine scripted; --engine is {self.engine}")
         if self.script_step_ms and self.engine != "scripted":
@@ -265,6 +327,7 @@ def backend_settings(
         model_name=model_name,
         socket_path=str(socket_path),
         data_dir=str(data_dir),
+        date_shown_s=time.time(),
         script_path=None if settings.script is None else str(settings.script.expanduser().absolute()),
         **shared,
     )

@@ -27,14 +27,13 @@ from keepwarm.cli.serve_settings import ServeSettings
 from keepwarm.cli.serving import RunningServer, running_server
 from keepwarm.cli.settings_command import refuse_unknown_variables
 from keepwarm.control.keys import FileKeys
-from keepwarm.core.errors import ReplicaLost
 
 _SHORT_SESSION_TOKENS = 4096
 """The session length that the memory line speaks of beside the full context."""
 
 
 def serve(settings: ServeSettings) -> None:
-    """Serve until SIGINT or SIGTERM. Raises `SetupError` before it answers, `ReplicaLost` after."""
+    """Serve until SIGINT or SIGTERM. Raises `SetupError` before it answers."""
     refuse_unknown_variables(ServeSettings, os.environ)
     check_json_target(settings.json)
     start_logging(settings.log_level)
@@ -58,7 +57,7 @@ async def _serve_until_stopped(settings: ServeSettings) -> None:
                 write_json(ready_document(server, new_key), settings.json)
             gc.freeze()  # what was loaded lives as long as we do: no collection need look at it again
             signals.loaded(cut_short=partial(setattr, server.http, "force_exit", True))
-            await _until_stopped(signals.stop, server)
+            await signals.stop.wait()
             console.print("stopping: running answers may end; once more ends them now", style="dim")
     except asyncio.CancelledError:
         if not signals.stop.is_set():
@@ -95,8 +94,10 @@ def memory_line(server: RunningServer) -> str:
     """What the cache holds: blocks, tokens, and sessions of a short and of the longest length."""
     replica = server.replica
     lengths = sorted({min(_SHORT_SESSION_TOKENS, replica.max_model_len), replica.max_model_len})
+    num_ranks = replica.num_ranks
     sessions = ", ".join(
-        f"{replica.cache_tokens // length:,} sessions of {length:,} tokens" for length in lengths
+        f"{replica.cache_tokens // num_ranks // length * num_ranks:,} sessions of {length:,} tokens"
+        for length in lengths
     )
     num_blocks = replica.cache_tokens // server.block_size
     return (
@@ -114,19 +115,6 @@ def ready_document(server: RunningServer, new_key: str | None) -> bytes:
         "pid": os.getpid(),
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
-
-
-async def _until_stopped(stop: asyncio.Event, server: RunningServer) -> None:
-    """Returns on a signal. Raises `ReplicaLost` when the backend process ends by itself."""
-    stopped = asyncio.create_task(stop.wait(), name="wait-for-signal")
-    ended = asyncio.create_task(server.backend.wait(), name="wait-for-backend")
-    try:
-        await asyncio.wait({stopped, ended}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        stopped.cancel()
-        ended.cancel()
-    if not stop.is_set():
-        raise ReplicaLost("the backend process ended by itself; its log above says why")
 
 
 class _Signals:

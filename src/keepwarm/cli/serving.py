@@ -1,4 +1,4 @@
-"""One server in this process: socket, backend child, gateway; up in that order, down in the reverse.
+"""One server in this process: socket, host cache, backend, gateway; up in that order, down in the reverse.
 
 Owns the order and the waits. What to print and when to stop is the command's business.
 """
@@ -13,20 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import msgspec
-
-from keepwarm.backend.settings import BackendSettings
 from keepwarm.chat.request import ReplicaDescription
 from keepwarm.cli.listening import listen, url_of
 from keepwarm.cli.model_choice import choose_model
 from keepwarm.cli.serve_settings import ServeSettings, backend_settings
+from keepwarm.cli.served_processes import backend_process, host_cache_process, kept, served_by
 from keepwarm.control.keys import FileKeys
 from keepwarm.gateway.app import Gateway, build_app
 from keepwarm.gateway.directory import StaticDirectory
 from keepwarm.gateway.http_replica import HttpReplica
 from keepwarm.gateway.server import GatewayServer
 from keepwarm.gateway.settings import GatewaySettings
-from keepwarm.worker.child import BackendChild
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +34,6 @@ class RunningServer:
     replica: ReplicaDescription
     block_size: int
     http: GatewayServer
-    backend: BackendChild
 
 
 @contextlib.asynccontextmanager
@@ -57,10 +53,14 @@ async def running_server(
             socket_path=Path(folder) / "backend.sock",
             data_dir=data_dir,
         )
-        async with _backend(told, settings.start_timeout_s, on_backend_log) as (backend, description):
+        host_cache = host_cache_process(settings, Path(folder), on_backend_log)
+        backend = backend_process(settings, told, host_cache, on_backend_log)
+        async with kept(host_cache), served_by(backend) as description:
             with contextlib.closing(HttpReplica(told.socket_path)) as replica:
                 gateway = build_app(
-                    _gateway_settings(settings, model.name), keys=keys, replicas=StaticDirectory(replica)
+                    _gateway_settings(settings, model.name),
+                    keys=keys,
+                    replicas=StaticDirectory(replica, trouble=lambda: backend.trouble),
                 )
                 async with _http(gateway, listener) as http:
                     yield RunningServer(
@@ -68,7 +68,6 @@ async def running_server(
                         replica=description,
                         block_size=told.block_size,
                         http=http,
-                        backend=backend,
                     )
 
 
@@ -77,6 +76,7 @@ def _gateway_settings(settings: ServeSettings, model_name: str) -> GatewaySettin
         model_name=model_name,
         aliases=settings.aliases,
         strip_attribution=settings.strip_attribution,
+        share_prefixes=settings.share_prefixes,
         max_body_mb=settings.max_body_mb,
         drain_s=settings.drain_timeout_s,
     )
@@ -92,16 +92,3 @@ async def _http(gateway: Gateway, listener: socket.socket) -> AsyncIterator[Gate
     finally:
         server.stop()
         await serving
-
-
-@contextlib.asynccontextmanager
-async def _backend(
-    told: BackendSettings, start_timeout_s: float, on_log_line: Callable[[str], None]
-) -> AsyncIterator[tuple[BackendChild, ReplicaDescription]]:
-    backend = BackendChild(msgspec.to_builtins(told), on_log_line=on_log_line)
-    await backend.start()
-    try:
-        description = await backend.wait_until_ready(start_timeout_s)
-        yield backend, msgspec.convert(description, ReplicaDescription)
-    finally:
-        await backend.stop()

@@ -53,7 +53,7 @@ def number(
         except ValueError:
             raise BadSetting(f"{flag} {text}: must be {_KIND_NAMES[kind]}") from None
         fits = least < value <= most if open_below else least <= value <= most
-        if not fits:  # also refuses what is not a number at all (nan)
+        if not (fits and math.isfinite(value)):
             raise BadSetting(f"{flag} {value}: must be {limit}")
         return value
 

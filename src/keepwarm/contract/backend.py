@@ -10,7 +10,8 @@ from typing import Protocol
 from keepwarm.chat.events import ChatEvent, Terminal
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest, ReplicaDescription
-from keepwarm.core.errors import BadRequest
+from keepwarm.contract.event_feed import EventFeed
+from keepwarm.core.errors import BadRequest, NotFound
 from keepwarm.core.ids import TenantId
 
 
@@ -44,6 +45,11 @@ class Backend(ABC):
     def metrics_text(self) -> str:
         """Prometheus text of this replica's own metrics."""
         return ""
+
+    def watch_events(self) -> EventFeed:
+        """A new watcher of what becomes of this replica's caches, as lines. Raises `Overloaded` where
+        there are watchers enough, `NotFound` where nothing is told."""
+        raise NotFound("this backend tells no events")
 
     @abstractmethod
     async def close(self) -> None:

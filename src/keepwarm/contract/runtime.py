@@ -4,6 +4,7 @@
     POST /count    msgpack `CountRequest` → msgpack `CountAnswer`
     GET  /ready    msgpack `ReplicaDescription`, or 503 with why not
     GET  /metrics  Prometheus text
+    GET  /events   what becomes of the caches, a JSON object a line, for as long as somebody reads
 
 Errors outside the channel are msgpack `ErrorOnWire`. Knows no model, rank or dialect.
 """
@@ -20,6 +21,7 @@ from keepwarm.chat.request import CountAnswer, CountRequest
 from keepwarm.chat.wire import MEDIA_TYPE
 from keepwarm.contract.backend import Backend
 from keepwarm.contract.channel import Channel
+from keepwarm.contract.event_feed import EventFeed, serve_feed
 from keepwarm.core.errors import (
     BadRequest,
     BodyTooLarge,
@@ -42,6 +44,8 @@ Send = Callable[[AsgiMessage], Awaitable[None]]
 _MAX_BODY_BYTES = 256 << 20
 """The gateway's own limit is far lower; this one bounds memory if something else calls."""
 _MSGPACK = "application/msgpack"
+_NDJSON = "application/x-ndjson"
+_SHUTTING_DOWN = "the backend is shutting down"
 _PROMETHEUS_TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -61,11 +65,14 @@ class BackendApp:
         self.refusal: str | None = "the model is loading"
         """Why no request is taken, whatever the backend says; None: ask the backend."""
         self._channels: set[Channel] = set()
+        self._feeds: set[EventFeed] = set()
         self._is_ending = False
 
     def end_channels(self) -> None:
-        """Each ends with its last turn, at once where there is none."""
+        """Each ends with its last turn, at once where there is none. Nobody is told events any more."""
         self._is_ending = True
+        for feed in tuple(self._feeds):
+            feed.close(_SHUTTING_DOWN)
         for channel in self._channels:
             channel.end_when_idle()
 
@@ -90,6 +97,8 @@ class BackendApp:
                 await self._count(receive, send)
             case "GET", "/ready":
                 await self._ready(send)
+            case "GET", "/events":
+                await self._serve_events(receive, send)
             case "GET", "/metrics":
                 await _send_body(send, 200, self._backend.metrics_text().encode(), _PROMETHEUS_TEXT)
             case method, path:
@@ -105,6 +114,18 @@ class BackendApp:
             await channel.serve(receive, send)
         finally:
             self._channels.discard(channel)
+
+    async def _serve_events(self, receive: Receive, send: Send) -> None:
+        feed = self._backend.watch_events()
+        self._feeds.add(feed)
+        if self._is_ending:
+            feed.close(_SHUTTING_DOWN)
+        try:
+            await _send_start(send, 200, _NDJSON)
+            await serve_feed(feed, receive, send)
+        finally:
+            self._feeds.discard(feed)
+            feed.close("the reader left")
 
     async def _count(self, receive: Receive, send: Send) -> None:
         body = await _read_body(receive)

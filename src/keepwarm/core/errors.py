@@ -10,6 +10,7 @@
     │   └── Overloaded            refused for now; says when to come back
     ├── ServiceError            what happened to us while serving
     │   ├── NotReady              the model is still loading, or restarting
+    │   │   └── Degraded            it was lost too often, or cannot be started again: left stopped
     │   ├── ReplicaLost           the backend process went away
     │   ├── UnknownConversation   what was left out of a request is not known any more
     │   └── EngineLost            the rank process went away or hung
@@ -128,6 +129,12 @@ class NotReady(ServiceError):
     code = "not_ready"
 
 
+class Degraded(NotReady):
+    """Nothing is started any more until somebody has mended what the message says."""
+
+    code = "degraded"
+
+
 class ReplicaLost(ServiceError):
     """The backend process went away while it served."""
 
@@ -186,7 +193,7 @@ _ON_WIRE: dict[str, type[KeepwarmError]] = {
     cls.code: cls
     for cls in (
         *(BadRequest, Unauthorized, NotFound, ContextTooLong, BodyTooLarge, Overloaded),
-        *(NotReady, ReplicaLost, UnknownConversation, EngineLost),
+        *(NotReady, Degraded, ReplicaLost, UnknownConversation, EngineLost),
         *(BadModel, TooLittleMemory, BadSetting, SetupError, InvariantBroken),
     )
 }

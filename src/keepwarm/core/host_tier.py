@@ -78,8 +78,8 @@ class HostTier(Protocol):
         """Hold the slots of the leading `names` that are ready to be read. None: not even the first."""
 
     def prefetch(self, after: BlockHash | None, names: Sequence[BlockHash]) -> bool:
-        """Whether a slower tier is bringing up the first of `names` now, so that waiting for it pays.
-        Starts it where it has it; ask again until it is False, then `find`."""
+        """Whether a slower tier is bringing up the first of `names` that is not in host memory now, so
+        that waiting for it pays. Starts it where it has it; ask again until it is False, then `find`."""
 
     def reserve(self, after: BlockHash | None, names: Sequence[BlockHash]) -> HostLease | None:
         """Slots for those of `names` that are not there. None: no room, or `after` is not there.

@@ -76,8 +76,8 @@ class BlockCopies:
     """Whole blocks between device and host memory: `blocks[i]` and `slots[i]` hold the same one.
 
     "demote" copies down: the blocks stay as they are until its result is collected, unless it comes
-    `before_works`; then this plan's works may overwrite them, and the executor reads them first.
-    "promote" copies up: no work names the blocks before its result is collected.
+    `before_works`; then this plan's works and its promotions may overwrite them, and the executor reads them
+    first. "promote" copies up: no work names the blocks before its result is collected.
     """
 
     copy_id: CopyId

@@ -28,6 +28,8 @@ class ErrorReply:
     status: int
     body: bytes
     retry_after_s: int | None = None
+    is_lasting: bool = False
+    """Sent again, it would be refused again, until somebody has mended something here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from keepwarm.core.errors import (
     BadRequest,
     CallerError,
+    Degraded,
     KeepwarmError,
     NotFound,
     NotReady,
     Overloaded,
+    ReplicaLost,
     ServiceError,
 )
 
@@ -54,7 +56,14 @@ def retry_after_s(error: KeepwarmError) -> int | None:
     match error:
         case Overloaded():
             return max(1, math.ceil(error.retry_after_s))
-        case NotReady():
+        case Degraded():
+            return None
+        case NotReady() | ReplicaLost():
             return NOT_READY_RETRY_AFTER_S
         case _:
             return None
+
+
+def is_lasting(error: KeepwarmError) -> bool:
+    """Whether coming back is of no use."""
+    return isinstance(error, Degraded)

@@ -8,6 +8,7 @@ from keepwarm.core.errors import (
     BadRequest,
     BodyTooLarge,
     ContextTooLong,
+    Degraded,
     KeepwarmError,
     NotFound,
     NotReady,
@@ -15,7 +16,7 @@ from keepwarm.core.errors import (
     Unauthorized,
 )
 from keepwarm.dialects.dialect import ErrorReply
-from keepwarm.dialects.errors import BadField, UnknownModel, retry_after_s, told
+from keepwarm.dialects.errors import BadField, UnknownModel, is_lasting, retry_after_s, told
 from keepwarm.dialects.sse import json_line
 
 _KINDS: tuple[tuple[type[KeepwarmError], int, str, str | None], ...] = (
@@ -26,6 +27,7 @@ _KINDS: tuple[tuple[type[KeepwarmError], int, str, str | None], ...] = (
     (NotFound, 404, "invalid_request_error", "not_found"),
     (BodyTooLarge, 413, "invalid_request_error", "request_too_large"),
     (Overloaded, 429, "rate_limit_error", "overloaded"),
+    (Degraded, 503, "server_error", "degraded"),
     (NotReady, 503, "server_error", "not_ready"),
 )
 
@@ -33,7 +35,12 @@ _KINDS: tuple[tuple[type[KeepwarmError], int, str, str | None], ...] = (
 def error_reply(error: KeepwarmError, request_id: str) -> ErrorReply:
     """Status and body of an error before the first byte. The id stands in a header alone."""
     status, _, _ = error_kind(error)
-    return ErrorReply(status=status, body=json_line(error_body(error)), retry_after_s=retry_after_s(error))
+    return ErrorReply(
+        status=status,
+        body=json_line(error_body(error)),
+        retry_after_s=retry_after_s(error),
+        is_lasting=is_lasting(error),
+    )
 
 
 def error_body(error: KeepwarmError) -> dict[str, Any]:

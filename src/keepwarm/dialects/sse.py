@@ -25,6 +25,11 @@ def json_line(value: Any) -> bytes:
     return raw
 
 
+def comment(text: str) -> bytes:
+    """A line that readers of events pass over, with the blank line after it; `text` is one ASCII line."""
+    return b": " + text.encode("ascii") + b"\n\n"
+
+
 def named_event(name: bytes, value: Any) -> bytes:
     """An event with a name (Anthropic)."""
     return b"event: " + name + b"\ndata: " + json_line(value) + b"\n\n"

@@ -39,13 +39,13 @@ class CacheSize:
 def cache_size(
     settings: EngineSettings, layout: CacheLayout, *, max_model_len: int, free_bytes: int
 ) -> CacheSize:
-    """Blocks for a budget. Raises `TooLittleMemory` when not even one sequence of `max_model_len` fits.
+    """Blocks of one rank. Raises `TooLittleMemory` when not even one sequence of `max_model_len` fits.
 
     A budget the operator named is used in full. A share of free memory is capped at what
     `max_num_seqs` sequences of `max_model_len` can hold: more could keep only ended turns.
     """
     share = CPU_SHARE if settings.gpu_memory_utilization is None else settings.gpu_memory_utilization
-    budget_bytes = int(free_bytes * share)
+    budget_bytes = int(free_bytes * share / settings.num_ranks)
     if settings.device_cache_gb is not None:
         budget_bytes = int(settings.device_cache_gb * 1e9)
     split = _Split.of(settings, layout, max_model_len)

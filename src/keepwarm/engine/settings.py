@@ -22,10 +22,12 @@ class EngineSettings:
     block_size: int = 16
     """Tokens a block."""
     device_cache_gb: float | None = None
-    """GB (10^9 bytes) for KV; None: `gpu_memory_utilization` of what is free after loading."""
+    """GB (10^9 bytes) for this rank's KV; None: `gpu_memory_utilization` of what is free after loading."""
     gpu_memory_utilization: float | None = None
-    """Share of free memory for KV; None: 0.4 on a CPU."""
+    """Share of free memory for the KV of all ranks; None: 0.4 on a CPU."""
     dtype: DtypeName = "auto"
     """auto: float32 on a CPU."""
     num_threads: int | None = None
-    """CPU threads; None: all cores this process may use."""
+    """CPU threads of all ranks together; None: all cores this process may use."""
+    num_ranks: int = 1
+    """Ranks of this replica, which share a machine's cores and its memory."""

@@ -41,6 +41,7 @@ from keepwarm.engine.grammars import Grammars
 from keepwarm.engine.kv_pools import KvPools, LayerShape
 from keepwarm.engine.memory import cache_size, free_memory_bytes, usable_cores
 from keepwarm.engine.model_loading import load_model
+from keepwarm.engine.rank_share import threads_of_a_rank
 from keepwarm.engine.sampling import SEED_BITS, Draw, DrawnToken, draw_tokens
 from keepwarm.engine.sequences import SequenceState, SequenceTable
 from keepwarm.engine.settings import EngineSettings
@@ -70,7 +71,7 @@ def build_torch_executor(
     spec = inspect_checkpoint(settings.model_path)
     max_model_len = _checked_max_model_len(settings, spec)
     _check_settings(settings)
-    num_threads = settings.num_threads or usable_cores()
+    num_threads = threads_of_a_rank(settings, num_cores=usable_cores())
     torch.set_num_threads(num_threads)
     dtype = _DTYPES[settings.dtype]
     model = load_model(spec, dtype)
@@ -91,7 +92,11 @@ def build_torch_executor(
     grammars = load_vocabulary and Grammars(load_vocabulary, vocab_size=spec.vocab_size)
     executor = TorchExecutor(model=model, shapes=shapes, limits=limits, dtype=dtype, grammars=grammars)
     name = str(dtype).removeprefix("torch.")
-    return executor, f"{spec.architecture} on cpu, {name}, {num_threads} threads, {ATTENTION_NAME} attention"
+    description = f"{spec.architecture} on cpu, {name}, {num_threads} threads, {ATTENTION_NAME} attention"
+    if limits.num_window_blocks:
+        tokens = limits.num_window_blocks * layout.block_size
+        description += f", windows of {layout.window_tokens} tokens within {tokens}"
+    return executor, description
 
 
 class TorchExecutor:
@@ -195,10 +200,13 @@ class TorchExecutor:
             return
         layout = self._limits.layout
         for work, state in works:
+            own = work.start // layout.block_size
+            # What a sequence reads is looked at once: every step would cost as much as it has blocks.
+            first = 0 if state.num_computed is None else own
             self._copies_in_flight.check_work(
                 f"step {plan.step_id} computes [{work.start}, {work.end}) of slot {work.slot}",
-                read=state.blocks[: layout.blocks_for(work.end)],
-                written=state.blocks[work.start // layout.block_size : layout.blocks_for(work.end)],
+                read=state.blocks[first : layout.blocks_for(work.end)],
+                written=state.blocks[own : layout.blocks_for(work.end)],
             )
         if self._copy_threads is not None:
             self._copy_threads.begin(plan)

@@ -92,11 +92,11 @@ class Accounts:
 
     def _count_tokens(self, record: RequestRecord) -> None:
         """A request that broke off counts what was read of its prompt, not its unknown output."""
-        if record.prompt_tokens is None or record.cached_tokens is None:
+        if record.prompt_tokens is None or record.cached is None:
             return
-        model = record.model or ""
-        self._tokens.labels(model, "uncached").inc(record.prompt_tokens - record.cached_tokens)
-        self._tokens.labels(model, "cached").inc(record.cached_tokens)
+        model, num_cached = record.model or "", record.cached.total
+        self._tokens.labels(model, "uncached").inc(record.prompt_tokens - num_cached)
+        self._tokens.labels(model, "cached").inc(num_cached)
         self._tokens.labels(model, "output").inc(record.output_tokens or 0)
 
     def _bounded(self, name: str) -> str:

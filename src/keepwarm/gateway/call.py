@@ -170,4 +170,4 @@ def _advice(error: ErrorReply) -> dict[str, str]:
     for minutes."""
     if error.retry_after_s is not None:
         return {"retry-after": str(error.retry_after_s)}
-    return {"x-should-retry": "false"} if error.status == 401 else {}
+    return {"x-should-retry": "false"} if error.status == 401 or error.is_lasting else {}

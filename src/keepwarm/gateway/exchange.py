@@ -18,10 +18,11 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from keepwarm.chat.events import ChatEvent, Failed, Finished
+from keepwarm.chat.events import ChatEvent, Failed, Finished, TextDelta
 from keepwarm.core.errors import InvariantBroken, KeepwarmError, from_wire
 from keepwarm.dialects.collected import Collected
 from keepwarm.dialects.dialect import AnswerStream
+from keepwarm.gateway.cached_note import cached_comment, cached_headers
 from keepwarm.gateway.call import Call, ClientGone
 from keepwarm.gateway.ports import Answer, AnswerClosed
 from keepwarm.gateway.record import log_if_ours
@@ -67,7 +68,7 @@ class Exchange:
         async with self._watching_client():
             events = await self._next(self._settings.header_wait_s)
             _raise_for_status(events, stream)
-            await self._call.start(200, _SSE_HEADERS)
+            await self._call.start(200, _SSE_HEADERS | cached_headers(self._call.record.cached))
             try:
                 await self._relay(events, stream)
             except KeepwarmError as error:
@@ -83,7 +84,7 @@ class Exchange:
         """Everything until the terminal event, starting with `events`; none of them is a ping."""
         pulse = Pulse(self._settings, self._loop.time())
         while True:
-            piece = _fed(stream, events) if events else pulse.sign(stream, self._loop.time())
+            piece = self._fed(stream, events) if events else pulse.sign(stream, self._loop.time())
             if piece:
                 await self._call.write(piece)
                 pulse.sent(self._loop.time(), is_true=bool(events))
@@ -96,7 +97,21 @@ class Exchange:
         record = self._call.record
         record.outcome = error.code
         log_if_ours(error, record.request_id)
-        await self._call.write(stream.fail(error))
+        await self._call.write(cached_comment(record.cached) + stream.fail(error))
+
+    def _fed(self, stream: AnswerStream, events: Sequence[ChatEvent]) -> bytes:
+        if len(events) == 1 and isinstance(events[0], TextDelta):
+            return stream.feed(events[0])  # the token of a step
+        return b"".join([self._fed_one(stream, event) for event in events])
+
+    def _fed_one(self, stream: AnswerStream, event: ChatEvent) -> bytes:
+        match event:
+            case Failed():
+                return b""  # `_end_failed` has the last word
+            case Finished():
+                return cached_comment(event.usage.cached) + stream.feed(event)
+            case _:
+                return stream.feed(event)
 
     async def _next(self, wait_s: float) -> Sequence[ChatEvent]:
         try:
@@ -147,12 +162,6 @@ class Pulse:
         self._sent_at = now
         if is_true:
             self._progressed_at = now
-
-
-def _fed(stream: AnswerStream, events: Sequence[ChatEvent]) -> bytes:
-    if len(events) == 1 and not isinstance(events[0], Failed):
-        return stream.feed(events[0])  # the token of a step
-    return b"".join([stream.feed(event) for event in events if not isinstance(event, Failed)])
 
 
 def _raise_for_status(events: Sequence[ChatEvent], stream: AnswerStream) -> None:

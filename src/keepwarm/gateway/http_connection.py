@@ -11,7 +11,7 @@ from typing import TypeVar, cast
 
 import httptools
 
-from keepwarm.core.errors import ReplicaLost
+from keepwarm.core.errors import NotReady
 
 Connected = TypeVar("Connected", bound=asyncio.BaseProtocol)
 
@@ -90,15 +90,15 @@ class HttpConnection(asyncio.Protocol):
 
 
 async def connect(socket_path: str, connect_s: float, protocol: Callable[[], Connected]) -> Connected:
-    """Raises `ReplicaLost` when nobody listens there."""
+    """Raises `NotReady` when nobody listens there: nothing was asked, so nothing is lost."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(connect_s):
             _, connection = await loop.create_unix_connection(protocol, socket_path)
     except TimeoutError as error:
-        raise ReplicaLost(f"the backend took no connection within {connect_s:g} s") from error
+        raise NotReady(f"the backend took no connection within {connect_s:g} s") from error
     except OSError as error:
-        raise ReplicaLost(f"the backend is not there: {error.strerror or error}") from error
+        raise NotReady(f"the backend is not there: {error.strerror or error}") from error
     return connection
 
 

@@ -74,7 +74,7 @@ class HttpReplica:
         return reply.decode("utf-8", "replace")
 
     async def _open_channel(self) -> EventChannel:
-        """The one that is open, or a new one. Raises `ReplicaLost`."""
+        """The one that is open, or a new one. Raises `NotReady`."""
         if self._channel is not None and not self._channel.is_lost:
             return self._channel
         if self._connecting is None:
@@ -89,7 +89,7 @@ class HttpReplica:
             self._channel = connecting.result()
 
     async def _exchange(self, method: str, path: str, body: bytes, limit_s: float) -> bytes:
-        """A whole answer. Raises what the backend says is wrong, or `ReplicaLost`."""
+        """A whole answer. Raises what the backend says is wrong, `NotReady` or `ReplicaLost`."""
         try:
             async with asyncio.timeout(limit_s):
                 connection = await connect(self._socket_path, self._timeouts.connect_s, HttpConnection)

@@ -10,7 +10,7 @@ from typing import Any
 
 from keepwarm import __version__
 from keepwarm.chat.request import ReplicaDescription
-from keepwarm.core.errors import KeepwarmError, NotFound
+from keepwarm.core.errors import Degraded, KeepwarmError, NotFound, NotReady
 from keepwarm.core.principal import Principal
 from keepwarm.dialects.errors import UnknownModel
 from keepwarm.dialects.models import model_body, model_entry, models_body
@@ -44,19 +44,26 @@ class Pages:
         await call.reply(200, json_line(openapi_document()))
 
     async def healthz(self, call: Call) -> None:
-        """This process lives."""
-        await call.reply(200, json_line({"status": "ok"}))
+        """This process lives, and asks nobody; "degraded" where nothing will be served until somebody
+        has mended what the reason says."""
+        trouble = self._replicas.trouble()
+        if isinstance(trouble, Degraded):
+            await call.reply(200, json_line({"status": "degraded", "reason": str(trouble)}))
+        else:
+            await call.reply(200, json_line({"status": "ok"}))
 
     async def readyz(self, call: Call) -> None:
         """A turn would be served now."""
-        found = await self._describe_all()
+        trouble = self._replicas.trouble()
+        found = await self._describe_all() if trouble is None else [trouble]
         ready = [each for each in found if isinstance(each, ReplicaDescription)]
         if ready:
             body = {"status": "ready", "model": ready[0].model, "max_model_len": ready[0].max_model_len}
             await call.reply(200, json_line(body))
         else:
-            reason = str(found[0]) if found else "there is no replica"
-            await call.reply(503, json_line({"status": "not ready", "reason": reason}))
+            why = found[0] if found else NotReady("there is no replica")
+            status = "degraded" if isinstance(why, Degraded) else "not ready"
+            await call.reply(503, json_line({"status": status, "reason": str(why)}))
 
     async def models(self, call: Call, principal: Principal) -> None:
         """The served model first, then names that mean it too."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from keepwarm.chat.events import ChatEvent
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest, ReplicaDescription
+from keepwarm.core.errors import NotReady
 from keepwarm.core.ids import TenantId
 from keepwarm.core.principal import Principal
 from keepwarm.core.session import SessionKey
@@ -31,7 +32,8 @@ class Answer(Protocol):
         """The events that came since, in order; empty when none came within `wait_s`.
 
         The last of all is `Finished` or `Failed`; nothing is read after it.
-        Raises `AnswerClosed`; `ReplicaLost` when the replica went away before the end.
+        Raises `AnswerClosed`; `NotReady` when the replica is not there to be asked, `ReplicaLost`
+        when it went away before the end.
         """
 
     def close(self) -> None:
@@ -45,13 +47,13 @@ class Replica(Protocol):
         """Begin a turn. Every answer must be closed. Errors come from `Answer.next`."""
 
     async def count_tokens(self, tenant: TenantId, chat: Chat) -> int:
-        """Tokens of the prompt this chat would become. Raises `BadRequest`, `ReplicaLost`."""
+        """Tokens of the prompt this chat would become. Raises `BadRequest`, `NotReady`, `ReplicaLost`."""
 
     async def describe(self) -> ReplicaDescription:
         """What is served. Raises `NotReady`, `ReplicaLost`."""
 
     async def metrics_text(self) -> str:
-        """Prometheus text of its own metrics. Raises `ReplicaLost`."""
+        """Prometheus text of its own metrics. Raises `NotReady`, `ReplicaLost`."""
 
 
 class ReplicaDirectory(Protocol):
@@ -62,3 +64,7 @@ class ReplicaDirectory(Protocol):
 
     def replicas(self) -> Sequence[Replica]:
         """All of them, ready or not."""
+
+    def trouble(self) -> NotReady | None:
+        """Why no replica takes a turn, as far as is known without asking them; `Degraded` where none
+        will until somebody has mended it. None: ask them."""

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from keepwarm.chat.events import Accepted, Admitted, ChatEvent, Failed, Finished, TextDelta
+from keepwarm.core.cached_tokens import CachedTokens
 from keepwarm.core.errors import InvariantBroken, KeepwarmError
 from keepwarm.core.session import NO_SESSION, SessionKey
 
@@ -29,7 +30,7 @@ class RequestRecord:
     stream: bool = False
     status: int | None = None
     prompt_tokens: int | None = None
-    cached_tokens: int | None = None
+    cached: CachedTokens | None = None
     output_tokens: int | None = None
     admitted_at: float | None = None
     first_token_at: float | None = None
@@ -46,11 +47,11 @@ class RequestRecord:
             case Accepted():
                 self.prompt_tokens = event.prompt_tokens
             case Admitted():
-                self.cached_tokens = event.cached_tokens
+                self.cached = event.cached
                 self.admitted_at = now
             case Finished():
                 self.prompt_tokens = event.usage.prompt_tokens
-                self.cached_tokens = event.usage.cached_tokens
+                self.cached = event.usage.cached
                 self.output_tokens = event.usage.output_tokens
             case Failed():
                 pass
@@ -60,6 +61,7 @@ class RequestRecord:
 
     def fields(self, now: float) -> dict[str, str | int | float | bool | None]:
         """The log line's fields, at the request's end."""
+        cached = self.cached
         return {
             "request_id": self.request_id,
             "tenant": self.tenant,
@@ -72,7 +74,10 @@ class RequestRecord:
             "stream": self.stream,
             "status": self.status,
             "prompt_tokens": self.prompt_tokens,
-            "cached_tokens": self.cached_tokens,
+            "cached_tokens": None if cached is None else cached.total,
+            "cached_tokens_l0": None if cached is None else cached.l0,
+            "cached_tokens_l1": None if cached is None else cached.l1,
+            "cached_tokens_disk": None if cached is None else cached.disk,
             "output_tokens": self.output_tokens,
             "known_messages": self.num_known_messages,
             "queue_ms": self._since_ms(self.admitted_at),

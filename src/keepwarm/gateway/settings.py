@@ -30,6 +30,9 @@ class GatewaySettings:
     """A client that takes nothing for this long is taken for gone."""
     strip_attribution: bool = True
     """Take the line off by which Claude Code tells its vendor of itself (--no-strip-attribution)."""
+    share_prefixes: bool = True
+    """Keys of one tenant find what others of it have read; False: each key finds its own alone
+    (--no-share-prefixes)."""
     drain_s: float = 30.0
     """At shutdown, running answers get this long to finish."""
 

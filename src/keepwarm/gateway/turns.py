@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from keepwarm.chat.events import Accepted
 from keepwarm.chat.request import ChatRequest
 from keepwarm.core.errors import BadRequest, NotReady
-from keepwarm.core.ids import RequestId
+from keepwarm.core.ids import RequestId, TenantId
 from keepwarm.core.principal import Principal
 from keepwarm.core.session import SessionKey
 from keepwarm.dialects.dialect import AnswerHead, Dialect, DialectOptions
@@ -20,11 +20,13 @@ from keepwarm.dialects.models import count_body
 from keepwarm.dialects.turn import Turn
 from keepwarm.gateway.accounts import Accounts
 from keepwarm.gateway.asked_in_whole import AskedInWhole
+from keepwarm.gateway.cached_note import cached_headers
 from keepwarm.gateway.call import Call
 from keepwarm.gateway.exchange import Exchange
 from keepwarm.gateway.growing_bodies import GrowingBodies, ReadBody
 from keepwarm.gateway.ports import Answer, ReplicaDirectory
 from keepwarm.gateway.settings import GatewaySettings
+from keepwarm.gateway.sharing import sharing_circle
 
 _LOG = logging.getLogger("keepwarm.gateway")
 
@@ -59,28 +61,30 @@ class Turns:
                 await exchange.stream(dialect.open_stream(head, turn))
             else:
                 collected = await exchange.collect()
-                await call.reply(200, dialect.whole_answer(head, turn, collected))
+                headers = cached_headers(call.record.cached)
+                await call.reply(200, dialect.whole_answer(head, turn, collected), headers=headers)
 
     async def _ask(self, call: Call, principal: Principal, dialect: Dialect) -> tuple[Turn, Answer]:
         """Read the body and ask a replica. The body is let go once the replica has taken the turn."""
         session = SessionKey.of(_named_session(call), _named_agent(call))
-        read = self._bodies.read(dialect, await call.body(), principal.tenant, session)
+        circle = self._circle(principal)
+        read = self._bodies.read(dialect, await call.body(), circle, session)
         turn = read.turn
         self._accounts.count_unserved(dialect.NAME, turn.unserved)
         self._accounts.count_normalised(turn.normalised)
         call.record.stream = turn.stream
         self._check_open(call, turn.model)
-        request = _request(call, principal, read)
+        request = _request(call, circle, read)
         call.record.session = request.session_key
         replica = self._replicas.choose(request.session_key)
         if read.base is not None and read.base.replica is not replica:
             read = self._bodies.read_whole(dialect, read)
-            request = _request(call, principal, read)
+            request = _request(call, circle, read)
         call.record.num_known_messages = 0 if request.known is None else request.known.num_messages
 
         def in_whole() -> ChatRequest:
             call.record.num_known_messages = 0
-            return _request(call, principal, self._bodies.read_whole(dialect, read))
+            return _request(call, circle, self._bodies.read_whole(dialect, read))
 
         def taken(accepted: Accepted) -> None:
             if not accepted.is_known:
@@ -98,7 +102,7 @@ class Turns:
         self._check_open(call, model)
         call.record.session = SessionKey.of(_named_session(call), _named_agent(call))
         replica = self._replicas.choose(call.record.session)
-        num_tokens = await replica.count_tokens(principal.tenant, chat)
+        num_tokens = await replica.count_tokens(self._circle(principal), chat)
         await call.reply(200, count_body(num_tokens))
 
     async def drain(self, limit_s: float) -> None:
@@ -119,6 +123,9 @@ class Turns:
         for exchange in tuple(self._exchanges):
             exchange.interrupt(NotReady(_SHUTTING_DOWN))
 
+    def _circle(self, principal: Principal) -> TenantId:
+        return sharing_circle(principal, share_prefixes=self._settings.share_prefixes)
+
     def _check_open(self, call: Call, model: str) -> None:
         if not self._names.means_served(model):
             raise UnknownModel(model, served=self._names.accepted)
@@ -138,11 +145,11 @@ class Turns:
                 self._idle.set()
 
 
-def _request(call: Call, principal: Principal, read: ReadBody) -> ChatRequest:
+def _request(call: Call, circle: TenantId, read: ReadBody) -> ChatRequest:
     return read.turn.request(
         known=read.known,
         request_id=RequestId(call.record.request_id),
-        tenant=principal.tenant,
+        tenant=circle,
         session=_named_session(call),
         agent=_named_agent(call),
         use_cache=not _bypasses_cache(call),

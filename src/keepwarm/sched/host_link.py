@@ -14,9 +14,9 @@ from keepwarm.core.ids import BlockHash
 class HostLink:
     """See `HostTier` for what is asked."""
 
-    def __init__(self, host: HostTier | None) -> None:
-        self._host = host
-        self._off_reason: str | None = None
+    def __init__(self, host: HostTier | HostTierLost | None) -> None:
+        self._host = None if isinstance(host, HostTierLost) else host
+        self._off_reason = str(host) if isinstance(host, HostTierLost) else None
 
     @property
     def is_on(self) -> bool:
@@ -25,9 +25,9 @@ class HostLink:
     @property
     def state(self) -> str:
         """ "on", why it is off, or "" where there is none."""
-        if self._host is None:
-            return ""
-        return "on" if self._off_reason is None else self._off_reason
+        if self._off_reason is not None:
+            return self._off_reason
+        return "" if self._host is None else "on"
 
     def find(self, after: BlockHash | None, names: Sequence[BlockHash]) -> HostLease | None:
         if self._host is None or self._off_reason is not None:

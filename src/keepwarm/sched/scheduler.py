@@ -27,7 +27,7 @@ from keepwarm.core.errors import (
     to_wire,
 )
 from keepwarm.core.hashing import BlockHasher
-from keepwarm.core.host_tier import HostTier
+from keepwarm.core.host_tier import HostTier, HostTierLost
 from keepwarm.core.ids import BlockHash, BlockId, BlockIds, RequestId, Slot, block_ids
 from keepwarm.core.layout import window_needs
 from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, EndReason, RankStats, Submit, Tokens
@@ -72,9 +72,9 @@ class Scheduler:
         limits: ExecutorLimits,
         hasher: BlockHasher,
         settings: SchedulerSettings,
-        host: HostTier | None = None,
+        host: HostTier | HostTierLost | None = None,
     ) -> None:
-        """`host`: L1, whose arena the executor has attached."""
+        """`host`: L1, whose arena the executor has attached; or why there is none, where there should be."""
         if settings.max_num_batched_tokens < limits.max_num_seqs:
             raise BadSetting(
                 f"--max-num-batched-tokens {settings.max_num_batched_tokens} is less than "

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from keepwarm.cache.prefix import PrefixCache
-from keepwarm.core.host_tier import HostTier
+from keepwarm.core.errors import InvariantBroken
+from keepwarm.core.host_tier import HostTier, HostTierLost
 from keepwarm.core.step import BlockCopies, CopyResult
 from keepwarm.sched.copies import Copies, CopyTotals
 from keepwarm.sched.copy_costs import CopyCosts
@@ -19,18 +20,19 @@ from keepwarm.sched.turn import Promotion, Turn
 
 
 class Tiers:
-    """Without `host` nothing is ever copied, nor where layers with a window have blocks of their own:
-    those are not copied, and a prefix without them is of no use."""
+    """Without `host` nothing is ever copied."""
 
     def __init__(
         self,
         *,
-        host: HostTier | None,
+        host: HostTier | HostTierLost | None,
         cache: PrefixCache,
         chunk_bytes: int,
         on_promoted: Callable[[Turn, Promotion, bool], None],
     ) -> None:
-        self._link = HostLink(host if cache.can_resume and cache.windows is None else None)
+        if cache.windows is not None and not isinstance(host, HostTierLost | None):
+            raise InvariantBroken("blocks of layers with a window are not copied, and those come with others")
+        self._link = HostLink(host if cache.can_resume else None)  # else nothing could be taken up
         self._copies = Copies(bytes_per_block=cache.layout.bytes_per_block, chunk_bytes=chunk_bytes)
         self.costs = CopyCosts()
         self.promotions = Promotions(

@@ -8,6 +8,7 @@ from keepwarm.core.errors import (
     BadRequest,
     BodyTooLarge,
     ContextTooLong,
+    Degraded,
     KeepwarmError,
     NotFound,
     NotReady,
@@ -15,7 +16,7 @@ from keepwarm.core.errors import (
     Unauthorized,
 )
 from keepwarm.dialects.dialect import ErrorReply
-from keepwarm.dialects.errors import retry_after_s, told
+from keepwarm.dialects.errors import is_lasting, retry_after_s, told
 from keepwarm.dialects.sse import json_line, named_event
 
 _KINDS: tuple[tuple[type[KeepwarmError], int, str], ...] = (
@@ -25,6 +26,7 @@ _KINDS: tuple[tuple[type[KeepwarmError], int, str], ...] = (
     (NotFound, 404, "not_found_error"),
     (BodyTooLarge, 413, "request_too_large"),
     (Overloaded, 529, "overloaded_error"),
+    (Degraded, 503, "api_error"),
     (NotReady, 529, "overloaded_error"),
 )
 
@@ -36,6 +38,7 @@ def error_reply(error: KeepwarmError, request_id: str) -> ErrorReply:
         status=status,
         body=json_line(_body(error, request_id)),
         retry_after_s=retry_after_s(error),
+        is_lasting=is_lasting(error),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keepwarm import __version__
+from keepwarm.gateway.cached_note import CACHED_HEADER
 from keepwarm.gateway.openapi.operations import JSON, OPERATIONS, PARAMETERS, SCHEMAS, Operation
 from keepwarm.gateway.openapi.schema import STRING
 
@@ -22,6 +23,13 @@ _KEYS = {
 _ANSWER_HEADERS = {
     "request-id": {"schema": STRING, "description": "Names the request in the server's log."},
     "x-request-id": {"schema": STRING, "description": "The same."},
+}
+_CACHED_TOKENS = {
+    CACHED_HEADER: {
+        "schema": STRING,
+        "description": "Cached tokens of the prompt by tier, `l0=…, l1=…, disk=…`. A stream says it in a "
+        "comment before its end, and here only where it is known that early.",
+    }
 }
 _RETRY_AFTER = {
     "retry-after": {
@@ -62,8 +70,11 @@ def _described(operation: Operation) -> dict[str, Any]:
 
 def _answer(operation: Operation, status: int) -> dict[str, Any]:
     meaning, schemas = operation.answers[status]
+    headers = _ANSWER_HEADERS | (_RETRY_AFTER if status in (429, 503, 529) else {})
+    if status == 200 and "cache" in operation.parameters:
+        headers |= _CACHED_TOKENS
     return {
         "description": meaning,
-        "headers": _ANSWER_HEADERS | (_RETRY_AFTER if status in (429, 503, 529) else {}),
+        "headers": headers,
         "content": {media_type: {"schema": schema} for media_type, schema in schemas.items()},
     }

@@ -85,7 +85,7 @@ SCHEMAS: dict[str, Schema] = {
     "Model": _MODEL,
     "ModelList": record({"object": STRING, "data": array(ref("Model"), at_least=1)}),
     "Readiness": record({"status": STRING}, {"model": STRING, "max_model_len": COUNT, "reason": STRING}),
-    "Health": record({"status": STRING}),
+    "Health": record({"status": STRING}, {"reason": STRING}),
     "Front": record({"service": STRING, "version": STRING}),
 }
 
@@ -99,6 +99,7 @@ def _errors(error: Schema, *, overloaded: int, not_ready: int) -> Answers:
         413: "The body is larger than --max-body-mb.",
         overloaded: "The queue is full: come back after `retry-after`.",
         not_ready: "No model is ready: come back after `retry-after`.",
+        503: "No model is ready; without `retry-after`, none will be until somebody has mended it.",
         500: "Our own mistake, or an engine that was lost; the same request may be sent again.",
     }
     return {status: (meaning, {JSON: error}) for status, meaning in meanings.items()}
@@ -195,7 +196,12 @@ OPERATIONS: tuple[Operation, ...] = (
         id="health",
         summary="The gateway is up",
         needs_key=False,
-        answers={200: ("It is.", {JSON: ref("Health")})},
+        answers={
+            200: (
+                "It is: `ok`, or `degraded` where nothing is served until it is mended.",
+                {JSON: ref("Health")},
+            )
+        },
     ),
     Operation(
         method="GET",

@@ -1,4 +1,4 @@
-"""How often, and how soon, a lost rank is started again. Decides only; waits for nothing."""
+"""How often, and how soon, a process that was lost is started again. Decides only; waits for nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartLimits:
-    """A rank that is lost again and again is broken, and restarting it hides why."""
+    """A process that is lost again and again is broken, and restarting it hides why."""
 
     first_delay_s: float = 1.0
     """Doubles with each loss within the window."""
@@ -18,7 +18,7 @@ class RestartLimits:
 
 
 class Restarts:
-    """The losses of one rank."""
+    """The losses of one process."""
 
     def __init__(self, limits: RestartLimits) -> None:
         self.limits = limits

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from keepwarm.backend.restarts import RestartLimits, Restarts
+from keepwarm.core.restarts import RestartLimits, Restarts
 
 
 def test_the_delay_doubles_with_each_loss_and_the_fifth_is_the_last() -> None:
