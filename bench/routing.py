@@ -3,7 +3,8 @@
 Coding agents of `--sessions` sessions, in virtual time: a system prompt and tools that all share, a
 project each, turns of new tokens and an answer, pauses in between, subagents with a prompt of their
 own. The shipped scheduler and cache run over the scripted executor. Each way of routing sees the same
-conversations; device memory in all is the same, whether it is one cache or `--ranks`.
+conversations; device memory in all is the same, whether it is one cache or `--ranks`. "one L1": host
+memory beside it that holds everything, whose copies take no time here.
 
     python -m bench.routing [--json FILE]
 """
@@ -25,7 +26,16 @@ import numpy as np
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench.virtual_ranks import BLOCK_SIZE, EMPTY_TOKENS, KEY, VOCAB_SIZE, Clock, StepTimes, VirtualReplica
+from bench.virtual_ranks import (
+    BLOCK_SIZE,
+    EMPTY_TOKENS,
+    KEY,
+    VOCAB_SIZE,
+    Clock,
+    SharedHost,
+    StepTimes,
+    VirtualReplica,
+)
 from keepwarm.core.hashing import BlockHasher, join_hashes, root_hash
 from keepwarm.core.ids import BlockHash, RequestId, TenantId, TokenIds, token_ids
 from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, Submit, Tokens
@@ -39,9 +49,11 @@ SUBAGENT_SYSTEM_TOKENS = 5_000
 MAX_MODEL_LEN = 131_072
 MAX_NUM_SEQS = 32
 WITHIN = 0.02
-MEMORY_SHARES = (1.25, 0.9, 0.6)
+MEMORY_SHARES = (1.25, 0.6, 0.3)
 """Device memory in all, as a part of what all conversations come to in the end."""
-VERDICT_AT = 1.25
+SHARES_THAT_COUNT = (1.25, 0.6)
+"""Where one big cache holds all that comes back. With less, cutting it costs what cutting costs: that
+is for host memory, which is one."""
 
 _HASHER = BlockHasher(key=KEY, block_size=BLOCK_SIZE)
 _ROOT = root_hash(KEY, TenantId("bench"))
@@ -132,6 +144,8 @@ class OnlyOne:
 
     def cache_changed(self, rank: int, events: Sequence[CacheEvent]) -> None: ...
 
+    def host_changed(self, events: Sequence[CacheEvent]) -> None: ...
+
 
 class RoundRobin(OnlyOne):
     def __init__(self, num_ranks: int) -> None:
@@ -146,10 +160,11 @@ class RoundRobin(OnlyOne):
 class ByRouter:
     """A `Choice`: the shipped one."""
 
-    def __init__(self, num_ranks: int, num_blocks: int) -> None:
+    def __init__(self, num_ranks: int, num_blocks: int, *, has_host: bool) -> None:
         self._router = Router(num_ranks)
         for rank in range(num_ranks):
             self._router.rank_serves(rank, block_size=BLOCK_SIZE, num_blocks=num_blocks)
+            self._router.set_can_promote(rank, has_host)
 
     def choose(self, turn: Submit, session: SessionKey) -> int:
         rank = self._router.route(turn, session)
@@ -161,6 +176,9 @@ class ByRouter:
 
     def cache_changed(self, rank: int, events: Sequence[CacheEvent]) -> None:
         self._router.take(rank, events)
+
+    def host_changed(self, events: Sequence[CacheEvent]) -> None:
+        self._router.take_host(events)
 
 
 # -- one run ---------------------------------------------------------------------------------------
@@ -272,6 +290,7 @@ class Way:
     total_blocks: int
     choose: Callable[[int], OnlyOne | ByRouter]
     """Given the blocks of one rank."""
+    host_blocks: int = 0
 
 
 def run(trace: Sequence[Agent], way: Way, *, speed: float) -> Seen:
@@ -283,6 +302,7 @@ def run(trace: Sequence[Agent], way: Way, *, speed: float) -> Seen:
         clock,
         way.choose(num_blocks),
         num_ranks=way.num_ranks,
+        host=SharedHost(way.host_blocks) if way.host_blocks else None,
         times=StepTimes(step_s=times.step_s, token_s=times.token_s / speed),
         num_blocks=num_blocks,
         max_num_seqs=int(MAX_NUM_SEQS * speed),
@@ -304,7 +324,14 @@ def compare(trace: Sequence[Agent], num_ranks: int, share: float) -> list[dict[s
             name="router",
             num_ranks=num_ranks,
             total_blocks=total_blocks,
-            choose=lambda num_blocks: ByRouter(num_ranks, num_blocks),
+            choose=lambda num_blocks: ByRouter(num_ranks, num_blocks, has_host=False),
+        ),
+        Way(
+            name="router, one L1",
+            num_ranks=num_ranks,
+            total_blocks=total_blocks,
+            choose=lambda num_blocks: ByRouter(num_ranks, num_blocks, has_host=True),
+            host_blocks=in_the_end // BLOCK_SIZE,
         ),
         Way(
             name="round robin",
@@ -335,6 +362,13 @@ def compare(trace: Sequence[Agent], num_ranks: int, share: float) -> list[dict[s
     return rows
 
 
+def hit_rate(rows: Sequence[dict[str, Any]], share: float, way: str) -> float:
+    found: list[float] = [
+        row["hit_rate"] for row in rows if (row["memory_share"], row["way"]) == (share, way)
+    ]
+    return found[0]
+
+
 def _print_row(row: dict[str, Any]) -> None:
     print(
         f"{row['memory_share']:>6.2f}  {row['way']:<14} {row['hit_rate']:>8.4f} "
@@ -353,7 +387,10 @@ def main() -> int:
     trace = made_up_trace(arguments.sessions, seed=arguments.seed)
     print("memory  way            hit rate  ttft p50      p95  moves turns of each rank")
     rows = [row for share in MEMORY_SHARES for row in compare(trace, arguments.ranks, share)]
-    at = {row["way"]: row["hit_rate"] for row in rows if row["memory_share"] == VERDICT_AT}
+    ratio = min(
+        hit_rate(rows, share, "router") / hit_rate(rows, share, "one big cache")
+        for share in SHARES_THAT_COUNT
+    )
     report = {
         "tool": "routing",
         "settings": {
@@ -363,8 +400,8 @@ def main() -> int:
             "tokens_in_the_end": tokens_in_the_end(trace),
         },
         "rows": rows,
-        "router_of_one_big_cache": at["router"] / at["one big cache"],
-        "pass": at["router"] >= (1 - WITHIN) * at["one big cache"],
+        "router_of_one_big_cache": ratio,
+        "pass": ratio >= 1 - WITHIN,
     }
     print(json.dumps({key: report[key] for key in ("settings", "router_of_one_big_cache", "pass")}, indent=1))
     if arguments.json:

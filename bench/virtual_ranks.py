@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
+from keepwarm.cache.host_index import HostIndex, Owner
 from keepwarm.core.hashing import BlockHasher
+from keepwarm.core.host_tier import ArenaLayout, HostArena
 from keepwarm.core.ids import RequestId, token_ids
 from keepwarm.core.layout import CacheLayout, LayerGroup
 from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, Submit, Tokens
@@ -63,6 +65,22 @@ class Choice(Protocol):
     def choose(self, turn: Submit, session: SessionKey) -> int: ...
     def hear(self, event: Admitted | Tokens | Ended) -> None: ...
     def cache_changed(self, rank: int, events: Sequence[CacheEvent]) -> None: ...
+    def host_changed(self, events: Sequence[CacheEvent]) -> None: ...
+
+
+LAYOUT = CacheLayout(
+    block_size=BLOCK_SIZE,
+    groups=(LayerGroup(kind="full", num_layers=1, window_tokens=None, bytes_per_token=8),),
+)
+
+
+class SharedHost:
+    """Host memory of all ranks. Copies take no time."""
+
+    def __init__(self, num_slots: int) -> None:
+        layout = ArenaLayout(num_slots=num_slots, slot_bytes=LAYOUT.bytes_per_block)
+        self.index = HostIndex(num_slots)
+        self.arena = HostArena(memory=memoryview(bytearray(layout.total_bytes)), layout=layout)
 
 
 Listener = Callable[[Admitted | Tokens | Ended], None]
@@ -79,14 +97,14 @@ class VirtualRank:
     max_num_seqs: int
     max_model_len: int
     hear: Callable[[int, Sequence[Admitted | Tokens | Ended], Sequence[CacheEvent]], None]
+    host: SharedHost | None = None
     scheduler: Scheduler = field(init=False)
     _executor: ScriptedExecutor = field(init=False)
     _is_busy: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        group = LayerGroup(kind="full", num_layers=1, window_tokens=None, bytes_per_token=1)
         limits = ExecutorLimits(
-            layout=CacheLayout(block_size=BLOCK_SIZE, groups=(group,)),
+            layout=LAYOUT,
             num_blocks=self.num_blocks,
             max_num_seqs=self.max_num_seqs,
             max_model_len=self.max_model_len,
@@ -96,8 +114,11 @@ class VirtualRank:
             limits=limits,
             hasher=BlockHasher(key=KEY, block_size=BLOCK_SIZE),
             settings=SchedulerSettings(max_num_batched_tokens=STEP_TOKENS),
+            host=None if self.host is None else self.host.index.for_owner(Owner(self.number)),
         )
         self._executor = ScriptedExecutor(limits=limits, verify=False)
+        if self.host is not None:
+            self._executor.attach_arena(self.host.arena)
 
     def submit(self, turn: Submit) -> None:
         self.scheduler.submit(turn)
@@ -127,11 +148,20 @@ class VirtualRank:
 class VirtualReplica:
     """Several ranks, a choice among them, and who listens to which turn."""
 
-    def __init__(self, clock: Clock, choice: Choice, *, num_ranks: int, **of_each: int | StepTimes) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        choice: Choice,
+        *,
+        num_ranks: int,
+        host: SharedHost | None = None,
+        **of_each: int | StepTimes,
+    ) -> None:
         self._choice = choice
+        self._host = host
         self._listeners: dict[RequestId, Listener] = {}
         self.ranks = [
-            VirtualRank(number, clock, hear=self._hear, **of_each)  # type: ignore[arg-type]
+            VirtualRank(number=number, clock=clock, hear=self._hear, host=host, **of_each)  # type: ignore[arg-type]
             for number in range(num_ranks)
         ]
 
@@ -146,6 +176,8 @@ class VirtualReplica:
         self, rank: int, events: Sequence[Admitted | Tokens | Ended], cache: Sequence[CacheEvent]
     ) -> None:
         self._choice.cache_changed(rank, cache)
+        if self._host is not None:
+            self._choice.host_changed(self._host.index.take_events())
         for event in events:
             self._choice.hear(event)
             listener = self._listeners[event.request_id]

@@ -28,6 +28,10 @@ class EventsReader:
     def names(self, rank: int | None, tier: str) -> set[bytes]:
         return {bytes.fromhex(name) for name in self._parents[rank, tier]}
 
+    def states(self, rank: int) -> list[str]:
+        """A rank's, in order."""
+        return [line["state"] for line in self.lines if line["event"] == "rank" and line["rank"] == rank]
+
     def _take(self, line: dict[str, Any]) -> None:
         assert self.end_reason is None, "nothing follows the last line"
         assert bool(self.lines) or line["event"] in ("begin", "end")

@@ -19,7 +19,7 @@ from keepwarm.core.rank_messages import Ready
 from tests.backend.events_reader import EventsReader
 from tests.backend.ports import PATIENCE_S
 from tests.sched.driver import BLOCK_SIZE, Rank, make_limits
-from tests.sched.tiers import Host
+from tests.sched.tiers import Host, tier_of
 
 NUM_BLOCKS = 32
 NUM_SLOTS = 48
@@ -80,8 +80,7 @@ class Replica:
         """What was in its memory is gone; what it had half written in host memory is given up."""
         dead = self.ranks[number]
         self.hear()
-        assert dead.host is not None
-        self.host.index.release_owner(dead.host.inner.owner)  # type: ignore[attr-defined]
+        self.host.index.release_owner(tier_of(dead).owner)
         self.ranks[number] = self.host.rank()
         self.told.rank_lost(number)
         self.told.rank_serves(number, READY)

@@ -17,6 +17,8 @@ from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, Report, Sub
 from keepwarm.core.sampling import GREEDY
 from tests.backend.hostcaches import running_hostcache
 from tests.backend.ports import KEY, scripted_settings
+from tests.sched.driver import make_submit
+from tests.sched.tiers import Host
 
 NUM_BLOCKS = 20
 TOKENS = [number % 200 for number in range(NUM_BLOCKS * 16 + 5)]
@@ -140,3 +142,26 @@ def test_blocks_of_another_model_are_refused_while_a_rank_uses_the_memory(tmp_pa
         with pytest.raises(BadSetting):
             build_rank(settings_with(host.socket_path), hash_key=bytes(31) + b"x", rank=1)
         engine.close()
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_while_only_copies_remain_a_rank_neither_idles_nor_waits_for_messages(depth: int) -> None:
+    host = Host()
+    prompt = list(range(30))
+    cold = host.rank(chunk_blocks=2).ask("cold", prompt)
+    rank = host.rank(chunk_blocks=2, copy_steps=1_000, depth=depth)
+    engine = RankEngine(scheduler=rank.scheduler, executor=rank.executor, max_steps_in_flight=depth)
+    engine.handle(make_submit("warm", prompt))
+    said = Said()
+    num_idle = num_steps = 0
+    while engine.has_work:
+        is_busy = engine.step(said.hear)
+        said.hear(engine.report())
+        num_steps += 1
+        num_idle += not is_busy
+    assert num_idle <= 1  # the last plan only says that a slot is free
+    assert said.tokens == cold
+    assert said.admitted.host_tokens > 0
+    assert num_steps < 30
+    engine.close()
+    host.check_at_rest()

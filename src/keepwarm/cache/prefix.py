@@ -161,14 +161,15 @@ class PrefixCache:
             self.counters.replayed_blocks += num_known - num_hits
         return holding
 
-    def has_room(self, names: Sequence[BlockHash], *, num_tokens: int, max_cached_tokens: int) -> bool:
-        """Whether `acquire` would succeed now."""
+    def has_room(self, names: Sequence[BlockHash], *, num_tokens: int, num_hits: int) -> bool:
+        """Whether `acquire` would succeed now, where `match` gave `num_hits`."""
         if self.windows is not None and not self.windows.has_room:
             return False
-        num_hits = self.match(names, max_tokens=min(max_cached_tokens, num_tokens))
-        hits = self._prefix(names, num_hits)
-        num_revived = num_hits - int(np.count_nonzero(self._references[hits]))
-        return self.layout.blocks_for(num_tokens) - num_hits <= self._num_free - num_revived
+        num_fresh = self.layout.blocks_for(num_tokens) - num_hits
+        if num_fresh <= self._num_free - num_hits:
+            return True  # whoever holds the hits
+        num_held = int(np.count_nonzero(self._references[self._prefix(names, num_hits)]))
+        return num_fresh <= self._num_free - (num_hits - num_held)
 
     def extend(self, holding: Holding, num_blocks: int) -> BlockIds | None:
         """Append fresh blocks and return them. None when there is no room now."""
@@ -228,7 +229,7 @@ class PrefixCache:
             raise InvariantBroken(f"a block without a name is held by others: one of {own.tolist()}")
         self._references[own] = 0
         self._empty.add(own)
-        holding.blocks = holding.blocks[: holding.num_named].copy()
+        holding.blocks = holding.blocks[: holding.num_named]
 
     def drop(self, block: BlockId) -> None:
         """Give one reference back."""

@@ -24,6 +24,7 @@ from keepwarm.worker.supervised import Supervised
 
 _HOST_CACHE_STOP_LIMIT_S = 120.0
 """It may write to disk what it holds."""
+_DISK_FOLDER = "disk-cache"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +41,18 @@ class HostCacheProcess:
 
 
 def host_cache_process(
-    settings: ServeSettings, folder: Path, on_log_line: Callable[[str], None]
+    settings: ServeSettings, *, folder: Path, data_dir: Path, on_log_line: Callable[[str], None]
 ) -> HostCacheProcess | None:
-    """None: nothing is to be kept in host memory."""
+    """Its socket lies in `folder`. None: nothing is to be kept in host memory."""
     if settings.host_cache_gb == 0.0:
         return None
     socket_path = str(folder / "host.sock")
-    told = {"socket_path": socket_path, "host_cache_gb": settings.host_cache_gb}
+    told = {
+        "socket_path": socket_path,
+        "host_cache_gb": settings.host_cache_gb,
+        "disk_cache_gb": settings.disk_cache_gb,
+        "disk_folder": str(data_dir / _DISK_FOLDER),
+    }
 
     async def new_life() -> HostCacheChild:
         return HostCacheChild(told, on_log_line=on_log_line)

@@ -53,7 +53,9 @@ async def running_server(
             socket_path=Path(folder) / "backend.sock",
             data_dir=data_dir,
         )
-        host_cache = host_cache_process(settings, Path(folder), on_backend_log)
+        host_cache = host_cache_process(
+            settings, folder=Path(folder), data_dir=data_dir, on_log_line=on_backend_log
+        )
         backend = backend_process(settings, told, host_cache, on_backend_log)
         async with kept(host_cache), served_by(backend) as description:
             with contextlib.closing(HttpReplica(told.socket_path)) as replica:

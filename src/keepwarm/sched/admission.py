@@ -61,10 +61,11 @@ class Admission:
         """The next turn that can start, with its blocks and its slot. None: nobody can, now."""
         while self._waiting and self._seats.has_free:
             turn = self._waiting[0]
-            if self._is_being_read(turn) or self._tiers.promotions.must_wait(turn, now_s):
+            num_hits = self._cache.match(turn.names, max_tokens=turn.num_cacheable)
+            if self._is_being_read(turn, num_hits) or self._tiers.promotions.must_wait(turn, num_hits, now_s):
                 self._held_back.append(self._waiting.popleft())
                 continue
-            if not self._start(turn):
+            if not self._start(turn, num_hits):
                 return None
             return self._waiting.popleft()
         return None
@@ -74,20 +75,17 @@ class Admission:
         self._waiting.extendleft(reversed(self._held_back))
         self._held_back.clear()
 
-    def _is_being_read(self, turn: Turn) -> bool:
+    def _is_being_read(self, turn: Turn, num_hits: int) -> bool:
         """Whether a running turn is about to publish what this one would read next."""
-        if not len(self._reading):
-            return False
-        num_hits = self._cache.match(turn.names, max_tokens=turn.num_cacheable)
         return num_hits < len(turn.names) and turn.names[num_hits] in self._reading
 
-    def _start(self, turn: Turn) -> bool:
+    def _start(self, turn: Turn, num_hits: int) -> bool:
         """Hold blocks for the whole prompt and an output reserve; False when there is no room."""
         num_tokens = turn.num_known + turn.output_reserve(self._settings.output_reserve_tokens)
-        if not self._make_room(turn, num_tokens):
+        if not self._make_room(turn, num_tokens, num_hits):
             return False
         # leased before room is made here, lest what is evicted takes the very place of what is found
-        lease = self._tiers.promotions.find(turn)
+        lease = self._tiers.promotions.find(turn, num_hits)
         holding = self._cache.acquire(
             turn.names,
             num_tokens=num_tokens,
@@ -104,9 +102,9 @@ class Admission:
             self._tiers.promotions.begin(turn, lease)
         return True
 
-    def _make_room(self, turn: Turn, num_tokens: int) -> bool:
+    def _make_room(self, turn: Turn, num_tokens: int, num_hits: int) -> bool:
         for _ in range(2):
-            if self._cache.has_room(turn.names, num_tokens=num_tokens, max_cached_tokens=turn.num_cacheable):
+            if self._cache.has_room(turn.names, num_tokens=num_tokens, num_hits=num_hits):
                 return True
             if not self._tiers.demotions.give_way():
                 return False

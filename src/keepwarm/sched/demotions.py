@@ -37,6 +37,8 @@ class _Reservation:
     lease: HostLease
     first: int
     """The lease's slots are for the names from here on."""
+    begun_at: int
+    """From here on to there, the names were in host memory already."""
 
 
 class Demotions:
@@ -114,18 +116,18 @@ class Demotions:
 
     def _copy_batch(self, kept: _Kept, reservation: _Reservation, end: int) -> None:
         self._copying = kept
-        lease = reservation.lease
+        lease, first = reservation.lease, reservation.begun_at
         part = Part(blocks=kept.holding.blocks[reservation.first : end], slots=lease.slots)
-        self._copies.begin("demote", [part], lambda _sound: self._end_batch(lease, end))
+        self._copies.begin("demote", [part], lambda _sound: self._end_batch(lease, first, end))
 
-    def _end_batch(self, lease: HostLease, end: int) -> None:
+    def _end_batch(self, lease: HostLease, first: int, end: int) -> None:
         kept, self._copying = self._copying, None
         is_written = self._link.written(lease)
         self._link.release(lease)
         if kept is None:
             return
         if is_written:
-            self.clean.add(kept.holding.blocks[:end])
+            self.clean.add(kept.holding.blocks[first:end])
         if is_written and end < len(kept.holding.blocks):
             self._waiting.appendleft(kept)
         else:
@@ -194,4 +196,4 @@ class Demotions:
             lease = self._link.reserve(None, names[:end])
         if lease is None:
             return None
-        return _Reservation(lease=lease, first=first + lease.num_present)
+        return _Reservation(lease=lease, first=first + lease.num_present, begun_at=first)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from keepwarm.cache.prefix import PrefixCache
 from keepwarm.core.errors import InvariantBroken
 from keepwarm.core.host_tier import HostLease
 from keepwarm.core.ids import BlockHash
@@ -36,27 +35,27 @@ class Promotions:
         link: HostLink,
         copies: Copies,
         costs: CopyCosts,
-        cache: PrefixCache,
+        layout: CacheLayout,
         on_end: Callable[[Turn, Promotion, bool], None],
     ) -> None:
         self._link = link
         self._copies = copies
         self._costs = costs
-        self._cache = cache
-        self._layout: CacheLayout = cache.layout
+        self._layout = layout
         self._on_end = on_end
         self.num_in_flight = 0
         """Turns that wait for theirs."""
         self.num_skipped = 0
         """Turns for which reading again was predicted to be cheaper."""
 
-    def must_wait(self, turn: Turn, now_s: float) -> bool:
-        """Whether a slower tier is bringing up what this turn would read next."""
+    def must_wait(self, turn: Turn, num_hits: int, now_s: float) -> bool:
+        """Whether a slower tier is bringing up what this turn would read behind its first `num_hits`
+        blocks, which the device has."""
         if turn.has_prefetched or not self._link.is_on:
             return False
         if turn.prefetch_asked_s is not None and now_s < turn.prefetch_asked_s + PREFETCH_POLL_S:
             return True
-        after, names = self._wanted(turn)
+        after, names = self._wanted(turn, num_hits)
         turn.prefetch_asked_s = now_s
         if turn.prefetch_began_s is None:
             turn.prefetch_began_s = now_s
@@ -64,11 +63,11 @@ class Promotions:
         turn.has_prefetched = not (names and is_patient and self._link.prefetch(after, names))
         return not turn.has_prefetched
 
-    def find(self, turn: Turn) -> HostLease | None:
-        """Slots to copy up from, behind what the device has. Then `begin`."""
+    def find(self, turn: Turn, num_hits: int) -> HostLease | None:
+        """Slots to copy up from, behind the `num_hits` blocks that the device has. Then `begin`."""
         if not self._link.is_on:
             return None
-        after, names = self._wanted(turn)
+        after, names = self._wanted(turn, num_hits)
         lease = self._link.find(after, names) if names else None
         if lease is None:
             return None
@@ -109,8 +108,7 @@ class Promotions:
         was_leased = self._link.release(promotion.lease)
         self._on_end(turn, promotion, is_sound and was_leased)
 
-    def _wanted(self, turn: Turn) -> tuple[BlockHash | None, list[BlockHash]]:
+    def _wanted(self, turn: Turn, num_hits: int) -> tuple[BlockHash | None, list[BlockHash]]:
         """The names behind what the device has, and the one before them."""
-        num_hits = self._cache.match(turn.names, max_tokens=turn.num_cacheable)
         after = turn.names[num_hits - 1] if num_hits else None
         return after, turn.names[num_hits : turn.num_cacheable // self._layout.block_size]

@@ -16,7 +16,6 @@ from typing import Literal
 import numpy as np
 
 from keepwarm.cache.prefix import EvictionReason, Holding, PrefixCache
-from keepwarm.cache.window_pool import WindowPool
 from keepwarm.core.errors import (
     BadRequest,
     BadSetting,
@@ -28,8 +27,7 @@ from keepwarm.core.errors import (
 )
 from keepwarm.core.hashing import BlockHasher
 from keepwarm.core.host_tier import HostTier, HostTierLost
-from keepwarm.core.ids import BlockHash, BlockId, BlockIds, RequestId, Slot, block_ids
-from keepwarm.core.layout import window_needs
+from keepwarm.core.ids import BlockHash, BlockId, BlockIds, RequestId, block_ids
 from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, EndReason, RankStats, Submit, Tokens
 from keepwarm.core.step import (
     BlockChange,
@@ -44,11 +42,14 @@ from keepwarm.core.step import (
 )
 from keepwarm.sched.admission import Admission
 from keepwarm.sched.cache_log import CacheLog
+from keepwarm.sched.rank_stats import rank_stats
 from keepwarm.sched.reading import Reading
+from keepwarm.sched.room import Room
 from keepwarm.sched.seats import Seats
 from keepwarm.sched.settings import SchedulerSettings
 from keepwarm.sched.tiers import Tiers
 from keepwarm.sched.turn import Promotion, Turn
+from keepwarm.sched.windows import window_changes, window_pool
 
 __all__ = ["Scheduler", "SchedulerSettings"]
 
@@ -84,7 +85,7 @@ class Scheduler:
         self._hasher = hasher
         self._settings = settings
         self.cache = PrefixCache(
-            limits.layout, limits.num_blocks, _windows(limits, settings), on_evict=self._evicting
+            limits.layout, limits.num_blocks, window_pool(limits, settings), on_evict=self._evicting
         )
         self._tiers = Tiers(
             host=host,
@@ -101,6 +102,13 @@ class Scheduler:
             reading=self._reading,
             tiers=self._tiers,
             settings=settings,
+        )
+        self._room = Room(
+            cache=self.cache,
+            seats=self._seats,
+            tiers=self._tiers,
+            settings=settings,
+            preempt=self._preempt,
         )
         self._turns: dict[RequestId, Turn] = {}
         self._in_flight: deque[_InFlight] = deque()
@@ -250,70 +258,17 @@ class Scheduler:
             return 0  # preempted earlier in this plan
         start = turn.num_planned
         end = start + min(turn.num_unplanned, budget)
-        if not self._ensure_room(turn, end, works):
+        changes = self._room.make(turn, end, works)
+        if changes is None:
             return 0
-        self._extend_window(turn.slot, turn.holding, end)
+        self._changes += changes
+        self._changes += window_changes(self.cache, turn, end)
         sample = end == turn.num_known
         works.append((turn, SequenceWork(slot=turn.slot, start=start, end=end, sample=sample)))
         turn.num_planned = end
         turn.num_sampling += sample
         turn.num_in_flight += 1
         return end - start
-
-    def _ensure_room(self, turn: Turn, end: int, works: list[tuple[Turn, SequenceWork]]) -> bool:
-        """Blocks for tokens [0, end), preempting others or, failing that, this turn."""
-        holding = turn.holding
-        if holding is None:
-            raise InvariantBroken(f"{turn.request_id} runs without blocks")
-        layout, num_blocks_held = self._limits.layout, len(holding.blocks)
-        missing = layout.blocks_for(end) - num_blocks_held
-        if missing <= 0:
-            return True
-        wanted = (
-            layout.blocks_for(turn.num_known + turn.output_reserve(self._settings.output_reserve_tokens))
-            - num_blocks_held
-        )
-        while True:
-            for num_blocks in (wanted, missing):
-                added = self.cache.extend(holding, num_blocks)
-                if added is not None:
-                    self._append_blocks(turn, holding, added)
-                    return True
-            if self._tiers.demotions.give_way():
-                continue
-            victim = self._choose_victim(works)
-            if victim is None:
-                return False  # of turns that left, or copied down: free when that is collected
-            self._preempt(victim)
-            if victim is turn:
-                return False
-
-    def _append_blocks(self, turn: Turn, holding: Holding, added: BlockIds) -> None:
-        if turn.slot is None:
-            raise InvariantBroken(f"{turn.request_id} grows without a slot")
-        first = len(holding.blocks) - len(added)
-        self._changes += [
-            BlockChange(slot=turn.slot, index=index, block=block)
-            for index, block in enumerate(added.tolist(), start=first)
-        ]
-
-    def _extend_window(self, slot: Slot, holding: Holding, end: int) -> None:
-        added = self.cache.extend_window(holding, end)
-        if holding.window is not None and len(added):
-            first = holding.window.end - len(added)
-            self._changes += [
-                BlockChange(slot=slot, index=index, block=block, in_windows=True)
-                for index, block in enumerate(added.tolist(), start=first)
-            ]
-
-    def _choose_victim(self, works: list[tuple[Turn, SequenceWork]]) -> Turn | None:
-        """The cheapest to restore, never the oldest (so that somebody always finishes), never one
-        that is part of this plan already. Nobody while blocks come free by themselves."""
-        if self._seats.leaving or self._tiers.demotions.holds_blocks:
-            return None
-        planned = {turn.request_id for turn, _work in works}
-        candidates = [turn for turn in self._seats.running[1:] if turn.request_id not in planned]
-        return min(candidates, key=_cost_to_restore, default=None)
 
     def _preempt(self, turn: Turn) -> None:
         """Back to the head of the queue. What it computed stays cached until it is evicted."""
@@ -495,35 +450,12 @@ class Scheduler:
 
     def stats(self) -> RankStats:
         """Counters since start and gauges now."""
-        occupancy = self.cache.occupancy()
-        totals = self._totals
-        promoted, demoted = self._tiers.promoted, self._tiers.demoted
-        return RankStats(
-            steps_total=totals["steps"],
-            prompt_tokens_total=totals["prompt_tokens"],
-            cached_tokens_total=totals["cached_tokens"],
-            computed_tokens_total=totals["computed_tokens"],
-            output_tokens_total=totals["output_tokens"],
-            preemptions_total=totals["preemptions"],
-            evicted_blocks_total=self.cache.counters.evicted_blocks,
+        return rank_stats(
+            self._totals,
+            cache=self.cache,
+            tiers=self._tiers,
             waiting=len(self._admission),
             running=len(self._seats.running),
-            blocks_total=occupancy.total,
-            blocks_held=occupancy.held,
-            blocks_cached=occupancy.cached,
-            blocks_empty=occupancy.empty,
-            constrained_turns_total=totals["constrained_turns"],
-            host_tokens_total=totals["host_tokens"],
-            disk_tokens_total=totals["disk_tokens"],
-            promoted_blocks_total=promoted.num_blocks,
-            demoted_blocks_total=demoted.num_blocks,
-            promoted_bytes_total=promoted.num_bytes,
-            demoted_bytes_total=demoted.num_bytes,
-            promote_s_total=promoted.copy_s,
-            demote_s_total=demoted.copy_s,
-            skipped_promotions_total=self._tiers.promotions.num_skipped,
-            copies_in_flight=self._tiers.num_in_flight,
-            host_tier=self._tiers.host_state,
         )
 
     def check_integrity(self) -> None:
@@ -541,29 +473,3 @@ class Scheduler:
         holdings = [*(turn.holding for turn in turns), *self._tiers.demotions.holdings()]
         drops = [block for step in self._in_flight for block in step.drops]
         return np.concatenate([block_ids(drops), *(holding.blocks for holding in holdings if holding)])
-
-
-def _windows(limits: ExecutorLimits, settings: SchedulerSettings) -> WindowPool | None:
-    """The blocks of the layers with a window, where they are numbered apart."""
-    window_tokens = limits.layout.window_tokens
-    if window_tokens is None or not limits.num_window_blocks:
-        return None
-    needs = window_needs(
-        window_tokens,
-        limits.layout.block_size,
-        max_num_batched_tokens=settings.max_num_batched_tokens,
-    )
-    max_holdings = needs.most_sequences(limits.num_window_blocks)
-    if not max_holdings:
-        raise BadSetting(
-            f"--max-num-batched-tokens {settings.max_num_batched_tokens}: the {limits.num_window_blocks} "
-            f"blocks of the layers with a window of {window_tokens} tokens do not hold one turn's steps"
-        )
-    return WindowPool(
-        limits.layout.block_size, window_tokens, limits.num_window_blocks, max_holdings=max_holdings
-    )
-
-
-def _cost_to_restore(turn: Turn) -> tuple[bool, int]:
-    """A turn that waits for a copy would free nothing before that has ended."""
-    return turn.promotion is not None, turn.num_computed

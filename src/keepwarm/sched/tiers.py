@@ -36,7 +36,7 @@ class Tiers:
         self._copies = Copies(bytes_per_block=cache.layout.bytes_per_block, chunk_bytes=chunk_bytes)
         self.costs = CopyCosts()
         self.promotions = Promotions(
-            link=self._link, copies=self._copies, costs=self.costs, cache=cache, on_end=on_promoted
+            link=self._link, copies=self._copies, costs=self.costs, layout=cache.layout, on_end=on_promoted
         )
         self.demotions = Demotions(link=self._link, copies=self._copies, cache=cache)
 
