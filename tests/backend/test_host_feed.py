@@ -11,7 +11,8 @@ from typing import Any
 from keepwarm.backend.cache_journal import CacheJournal
 from keepwarm.backend.host_feed import HostFeed
 from keepwarm.backend.host_link import observe
-from keepwarm.backend.host_messages import HostStatus, Told
+from keepwarm.backend.host_messages import DiskStatus, HostStatus, Told
+from keepwarm.backend.host_observer import DiskView
 from keepwarm.cache.told_index import ToldIndex
 from keepwarm.core.host_tier import HostTierLost
 from keepwarm.core.ids import BlockHash
@@ -147,10 +148,36 @@ async def test_its_blocks_are_known_by_state_while_it_is_there() -> None:
         assert feed.view is not None
         assert dict(feed.view.blocks) == {"writing": 1, "leased": 2, "cached": 3, "empty": 4}
         assert feed.view.refused_blocks_total == 5
+        assert feed.view.disk is None
     lost = HostFeed(Keeper([told("ab", is_whole=True), "gone"]).observe)
     async with heard(lost) as watcher:
         await watcher.until_it_holds(set(), "off: gone")
         assert lost.view is None
+
+
+async def test_the_disk_below_it_is_seen_too() -> None:
+    disk = DiskStatus(
+        budget_bytes=9,
+        off_reason=None,
+        num_blocks=1,
+        num_bytes=2,
+        num_read_total=3,
+        num_written_total=4,
+        num_damaged_total=5,
+    )
+    feed = HostFeed(Keeper([told("ab", is_whole=True, disk=disk)]).observe)
+    async with heard(feed) as watcher:
+        await watcher.until_it_holds(set(named("ab")), "on")
+    assert feed.view is not None
+    assert feed.view.disk == DiskView(
+        off_reason=None,
+        num_blocks=1,
+        num_bytes=2,
+        budget_bytes=9,
+        read_blocks_total=3,
+        written_blocks_total=4,
+        damaged_blocks_total=5,
+    )
 
 
 async def test_what_was_there_before_the_front_is_not_counted_as_a_change() -> None:

@@ -13,7 +13,7 @@ import pytest
 from keepwarm.backend.rank_group import RankGroup
 from keepwarm.backend.rank_port import Listener, RankEvent, RankView, RankWatcher, Watchers
 from keepwarm.backend.rank_process import RankLimits, RankProcess
-from keepwarm.core.errors import InvariantBroken, NotReady, TooLittleMemory
+from keepwarm.core.errors import Degraded, InvariantBroken, NotReady, TooLittleMemory
 from keepwarm.core.hashing import join_hashes
 from keepwarm.core.ids import BlockHash, RequestId
 from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, RankStats, Ready, Submit, Tokens
@@ -109,7 +109,7 @@ async def test_a_rank_that_is_left_stopped_leaves_the_others_serving(
         reason = ranks.unready_reason()
         assert reason is not None
         assert reason.count("left stopped") == 2
-        with pytest.raises(NotReady, match=r"rank 0 .* left stopped.*; the engine of rank 1 .* left stopped"):
+        with pytest.raises(Degraded, match=r"rank 0 .* left stopped.*; the engine of rank 1 .* left stopped"):
             ranks.submit(turn("late"), Ear())
     finally:
         await ranks.close()
@@ -155,6 +155,25 @@ async def test_sessions_are_spread_and_stay() -> None:
                 ranks.submit(named, ear, session=SessionKey(session=session))
                 await ear.end()
         assert [_prompt_tokens(ranks, rank) for rank in (0, 1)] == [24_000, 24_000]
+    finally:
+        await ranks.close()
+
+
+async def test_a_conversation_finds_its_blocks_again_whatever_it_is_called() -> None:
+    ranks = process_group()
+    await ranks.start()
+    try:
+        sizes = {"a": 100, "b": 60}
+        for name, num_blocks in sizes.items():
+            ear = Ear()
+            ranks.submit(prompt(name, num_blocks, of=name), ear)
+            await ear.end()
+        assert [_prompt_tokens(ranks, rank) for rank in (0, 1)] == [1_601, 961]
+        for name, num_blocks in reversed(sizes.items()):
+            ear = Ear()
+            ranks.submit(prompt(f"{name} again", num_blocks + 20, of=name), ear)
+            await ear.end()
+            assert ear.cached_tokens == [16 * num_blocks]
     finally:
         await ranks.close()
 
@@ -228,14 +247,15 @@ _COUNTS = (
     "blocks_cached",
     "blocks_empty",
 )
-NAMES = [BlockHash(bytes([index]) * 16) for index in range(200)]
+NAMES = [BlockHash(f"{index:016}".encode()) for index in range(200)]
 
 
-def prompt(name: str, num_blocks: int) -> Submit:
+def prompt(name: str, num_blocks: int, *, of: str = "") -> Submit:
+    """`of`: whose names its blocks have."""
     return Submit(
         request_id=RequestId(name),
         tokens=bytes(4 * (16 * num_blocks + 1)),
-        block_hashes=join_hashes(NAMES[:num_blocks]),
+        block_hashes=join_hashes([BlockHash(of.encode() + each[len(of) :]) for each in NAMES[:num_blocks]]),
         root=bytes(16),
         max_output_tokens=4,
         stop_tokens=(),

@@ -6,7 +6,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from keepwarm.backend.cache_journal import Change
-from keepwarm.backend.host_observer import HostView
+from keepwarm.backend.host_observer import DiskView, HostView
 from keepwarm.backend.rank_metrics import FrontCounts, metrics_text
 from keepwarm.backend.rank_port import RankView
 from keepwarm.core.rank_messages import RankStats
@@ -163,3 +163,21 @@ def test_host_memory_has_blocks_by_state_and_each_tier_its_occupancy() -> None:
     assert told["keepwarm_l1_refused_blocks_total"] == 9
     assert told["keepwarm_occupancy_ratio/0/l0"] == 0.7
     assert told["keepwarm_occupancy_ratio//l1"] == 0.8
+    assert not any(name.startswith("keepwarm_disk") for name in told)
+
+
+def test_a_disk_has_its_blocks_bytes_and_what_was_wrong_with_them() -> None:
+    disk = DiskView(
+        off_reason="the disk is full",
+        num_blocks=3,
+        num_bytes=30,
+        budget_bytes=120,
+        read_blocks_total=4,
+        written_blocks_total=5,
+        damaged_blocks_total=6,
+    )
+    told = told_by(view(), host=HostView(off_reason=None, blocks={}, refused_blocks_total=0, disk=disk))
+    assert told["keepwarm_disk_on"] == 0
+    assert told["keepwarm_disk_blocks"] == 3
+    assert [told[f"keepwarm_disk_{did}_blocks_total"] for did in ("read", "written", "damaged")] == [4, 5, 6]
+    assert told["keepwarm_occupancy_ratio//disk"] == 30 / told["keepwarm_disk_bytes_capacity"] == 0.25

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from keepwarm.cache.prefix import Holding, PrefixCache
 from keepwarm.core.errors import InvariantBroken
-from keepwarm.core.ids import BlockHash, BlockId
+from keepwarm.core.ids import BlockHash, BlockId, BlockIds
 from keepwarm.core.layout import CacheLayout, LayerGroup
 
 FULL = LayerGroup(kind="full", num_layers=2, window_tokens=None, bytes_per_token=16)
@@ -59,6 +59,55 @@ def test_leaves_are_evicted_before_roots() -> None:
     cache.release(hold(cache, "abcd"))
     cache.acquire([], num_tokens=2 * SIZE, max_cached_tokens=0)
     assert cache.match(names_of("abcd"), max_tokens=99) == 2
+
+
+def test_who_listens_is_told_of_an_eviction_while_the_blocks_have_their_names() -> None:
+    told: list[tuple[list[BlockHash], str]] = []
+
+    def listen(blocks: BlockIds, names: list[BlockHash], reason: str) -> None:
+        assert cache.names_of(blocks) == names
+        told.append((names, reason))
+
+    cache = make_cache(4)
+    cache.on_evict = listen
+    cache.release(hold(cache, "abc"))
+    cache.acquire([], num_tokens=SIZE, max_cached_tokens=0)
+    assert told == []
+    cache.acquire([], num_tokens=2 * SIZE, max_cached_tokens=0)
+    assert told == [([BlockHash(b"abc"), BlockHash(b"ab")], "room")]
+    cache.clear()
+    assert told[1:] == [([BlockHash(b"a")], "cleared")]
+
+
+def test_who_listens_may_hold_what_stands_before() -> None:
+    kept: list[Holding] = []
+
+    def listen(blocks: BlockIds, names: list[BlockHash], reason: str) -> None:
+        acquired = cache.acquire_after(BlockHash(b"ab"), ())
+        assert acquired is not None
+        kept.append(acquired[0])
+
+    cache = make_cache(4)
+    cache.on_evict = listen
+    cache.release(hold(cache, "abcd"))
+    taken = cache.acquire([], num_tokens=2 * SIZE, max_cached_tokens=0)
+    assert taken is not None
+    cache.check([*taken.blocks.tolist(), *kept[0].blocks.tolist()])
+    assert cache.acquire([], num_tokens=SIZE, max_cached_tokens=0) is None
+    cache.release(kept[0])
+    cache.check(taken.blocks)
+
+
+def test_a_trimmed_holding_gives_back_only_what_has_no_name() -> None:
+    cache = make_cache()
+    holding = cache.acquire(names_of("abc"), num_tokens=5 * SIZE, max_cached_tokens=0)
+    assert holding is not None
+    cache.publish(holding, names_of("abc"))
+    cache.trim(holding)
+    assert len(holding.blocks) == 3
+    cache.check(holding.blocks)
+    cache.release(holding)
+    assert cache.match(names_of("abc"), max_tokens=99) == 3
 
 
 def test_the_least_recently_used_path_goes_first() -> None:

@@ -38,9 +38,11 @@ class BothCaches(RuleBasedStateMachine):
     @rule(path=paths, more=st.integers(0, 3), most_cached=st.integers(0, 10))
     def acquire(self, path: str, more: int, most_cached: int) -> None:
         names, tokens = names_of(path), (len(path) + more) * SIZE
+        num_hits = self.cache.match(names, max_tokens=min(most_cached * SIZE, tokens))
+        has_room = self.cache.has_room(names, num_tokens=tokens, num_hits=num_hits)
         ours = self.cache.acquire(names, num_tokens=tokens, max_cached_tokens=most_cached * SIZE)
         theirs = self.model.acquire(names, tokens, most_cached * SIZE)
-        assert (ours is None) == (theirs is None)
+        assert (ours is None) == (theirs is None) == (not has_room)
         if ours is not None and theirs is not None:
             self.open.append((ours, theirs, names))
 

@@ -71,6 +71,7 @@ class ScriptedReplica:
     def __init__(self, script: Script | None = None) -> None:
         self.script = script
         self.not_ready: KeepwarmError | None = None
+        self.trouble = ""
         self.counted: list[Chat] = []
         self.metrics = "scripted_metric 1.0\n"
         self._answers: asyncio.Queue[ScriptedAnswer] = asyncio.Queue()
@@ -94,7 +95,9 @@ class ScriptedReplica:
     async def describe(self) -> ReplicaDescription:
         if self.not_ready is not None:
             raise self.not_ready
-        return ReplicaDescription(model="smol", max_model_len=8192, cache_tokens=100_000)
+        return ReplicaDescription(
+            model="smol", max_model_len=8192, cache_tokens=100_000, trouble=self.trouble
+        )
 
     async def metrics_text(self) -> str:
         return self.metrics

@@ -240,10 +240,14 @@ async def test_health_is_life_and_readiness_is_the_replicas() -> None:
     replica = ScriptedReplica()
     async with without_socket(replica) as client:
         ready = await client.get("/readyz")
+        replica.trouble = "rank 1 is degraded"
+        troubled = await client.get("/readyz")
         replica.not_ready = NotReady("the model is loading")
         unready = await client.get("/readyz")
         health = await client.get("/healthz")
     assert (ready.status_code, ready.json()["model"]) == (200, "smol")
+    assert "reason" not in ready.json()
+    assert (troubled.status_code, troubled.json()["reason"]) == (200, "rank 1 is degraded")
     assert (unready.status_code, unready.json()["reason"]) == (503, "the model is loading")
     assert health.status_code == 200
 

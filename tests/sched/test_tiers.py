@@ -304,6 +304,12 @@ def test_reading_again_where_it_is_cheaper_is_counted() -> None:
     assert stats.skipped_promotions_total > 0
     assert stats.promote_s_total > 0
     host.check_at_rest()
+    stubborn = host.rank(promote="always")
+    stubborn.executor.token_s, stubborn.executor._copies.block_s = 0.001, 10.0
+    for name in ("measures", "again"):
+        stubborn.ask(name, PROMPT)
+        assert stubborn.from_host[name] > 0
+        evict_all(stubborn)
 
 
 def test_the_room_of_what_waits_to_go_down_is_given_to_a_turn() -> None:

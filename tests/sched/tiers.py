@@ -10,7 +10,7 @@ from keepwarm.core.host_tier import HostArena, HostLease, HostTier, HostTierLost
 from keepwarm.core.ids import BlockHash
 from keepwarm.core.step import ExecutorLimits
 from keepwarm.sched.scheduler import SchedulerSettings
-from keepwarm.sched.settings import Demote
+from keepwarm.sched.settings import Demote, Promote
 from tests.engine.arenas import make_arena
 from tests.sched.driver import Rank, make_limits
 
@@ -82,6 +82,7 @@ class Host:
         self,
         *,
         demote: Demote = "turn_end",
+        promote: Promote = "cheaper",
         budget: int = 16,
         reserve: int = 8,
         depth: int = 1,
@@ -93,6 +94,7 @@ class Host:
             max_num_batched_tokens=budget,
             output_reserve_tokens=reserve,
             demote=demote,
+            promote=promote,
             copy_chunk_bytes=chunk_blocks * self.limits.layout.bytes_per_block,
         )
         return Rank(

@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from keepwarm.backend.host_messages import HostStatus, Told
-from keepwarm.backend.host_observer import HostView, HostWatcher
+from keepwarm.backend.host_messages import DiskStatus, HostStatus, Told
+from keepwarm.backend.host_observer import DiskView, HostView, HostWatcher
 from keepwarm.core.host_tier import HostTierLost
 
 logger = logging.getLogger(__name__)
@@ -77,4 +77,17 @@ def _view_of(status: HostStatus) -> HostView:
             "empty": status.num_empty,
         },
         refused_blocks_total=status.num_refused_total,
+        disk=None if status.disk is None else _disk_view_of(status.disk),
+    )
+
+
+def _disk_view_of(status: DiskStatus) -> DiskView:
+    return DiskView(
+        off_reason=status.off_reason,
+        num_blocks=status.num_blocks,
+        num_bytes=status.num_bytes,
+        budget_bytes=status.budget_bytes,
+        read_blocks_total=status.num_read_total,
+        written_blocks_total=status.num_written_total,
+        damaged_blocks_total=status.num_damaged_total,
     )

@@ -10,6 +10,21 @@ from keepwarm.core.rank_messages import CacheEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiskView:
+    """The third tier, now. Blocks are records."""
+
+    off_reason: str | None
+    """Why nothing is written any more; None: it is on."""
+    num_blocks: int
+    num_bytes: int
+    budget_bytes: int
+    read_blocks_total: int
+    written_blocks_total: int
+    damaged_blocks_total: int
+    """Found to be other than what was written, and not used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostView:
     """Host memory, now. Blocks are slots of the arena."""
 
@@ -19,6 +34,8 @@ class HostView:
     """By state; together they are all. "empty" ones hold nothing."""
     refused_blocks_total: int
     """Asked room for, and there was none."""
+    disk: DiskView | None = None
+    """None: there is no third tier."""
 
 
 class HostWatcher(Protocol):

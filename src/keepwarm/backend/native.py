@@ -21,7 +21,7 @@ from keepwarm.backend.front_turn import FrontTurn, PreparedTurn, TurnPorts
 from keepwarm.backend.host_observer import HostObserver
 from keepwarm.backend.journal_reader import JournalReader
 from keepwarm.backend.rank_metrics import FrontCounts, metrics_text
-from keepwarm.backend.rank_port import RankPort, RankView
+from keepwarm.backend.rank_port import RankPort, RankView, refusal
 from keepwarm.backend.settings import BackendSettings
 from keepwarm.backend.words import Words
 from keepwarm.chat.messages import Chat
@@ -192,9 +192,9 @@ class NativeBackend(TellingBackend):
 
     def _refuse_unless_ready(self) -> None:
         """Before any work is done for a request that the rank would not take."""
-        reason = self._rank.unready_reason()
-        if reason is not None:
-            raise NotReady(reason)
+        refused = refusal(self._rank)
+        if refused is not None:
+            raise refused
 
     def _loaded_words(self) -> Words:
         if self._words is None:

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from keepwarm.backend.rank_port import Listener, RankEvent, RankPort, RankView, RankWatcher
+from keepwarm.backend.rank_port import Listener, RankEvent, RankPort, RankView, RankWatcher, refusal
 from keepwarm.backend.router_feed import RouterFeed
-from keepwarm.core.errors import InvariantBroken, NotReady
+from keepwarm.core.errors import InvariantBroken
 from keepwarm.core.ids import RequestId
 from keepwarm.core.rank_messages import Ended, Ready, Submit
 from keepwarm.core.session import NO_SESSION, SessionKey
@@ -72,9 +72,9 @@ class RankGroup:
     def submit(self, turn: Submit, listener: Listener, *, session: SessionKey = NO_SESSION) -> None:
         if turn.request_id in self._rank_of:
             raise InvariantBroken(f"request {turn.request_id} was submitted twice")
-        reason = self.unready_reason()
-        if reason is not None:
-            raise NotReady(reason)
+        refused = refusal(self)
+        if refused is not None:
+            raise refused
         member = self._members[self._choose(turn, session)]
 
         def hear(event: RankEvent) -> None:

@@ -14,7 +14,7 @@ from typing import get_args
 from prometheus_client.core import Metric
 
 from keepwarm.backend.cache_journal import Change
-from keepwarm.backend.host_observer import HostView
+from keepwarm.backend.host_observer import DiskView, HostView
 from keepwarm.backend.metric_families import Samples, as_text, by_label, counters, gauge, gauges
 from keepwarm.backend.rank_port import RankState, RankView
 from keepwarm.core.cached_tokens import CachedTokens
@@ -105,6 +105,7 @@ def metrics_text(
             *_copy_metrics(stats),
             *_change_metrics(changes or {}),
             *_host_metrics(host),
+            *_disk_metrics(None if host is None else host.disk),
             *_occupancy_metrics(stats, host),
         ]
     )
@@ -236,15 +237,38 @@ def _host_metrics(host: HostView | None) -> Iterator[Metric]:
     )
 
 
+def _disk_metrics(disk: DiskView | None) -> Iterator[Metric]:
+    if disk is None:
+        return
+    yield gauge("keepwarm_disk_on", "1: blocks are written to disk", disk.off_reason is None)
+    yield gauge("keepwarm_disk_blocks", "Blocks on disk", disk.num_blocks)
+    yield gauge("keepwarm_disk_bytes", "Bytes of blocks on disk", disk.num_bytes)
+    yield gauge("keepwarm_disk_bytes_capacity", "Bytes that may lie on disk", disk.budget_bytes)
+    for name, help_text, number in (
+        ("keepwarm_disk_read_blocks", "Blocks brought up from disk", disk.read_blocks_total),
+        ("keepwarm_disk_written_blocks", "Blocks written to disk", disk.written_blocks_total),
+        (
+            "keepwarm_disk_damaged_blocks",
+            "Blocks on disk that were other than what was written, and not used",
+            disk.damaged_blocks_total,
+        ),
+    ):
+        yield counters(name, help_text, [], [((), number)])
+
+
 def _occupancy_metrics(ranks: _Ranks, host: HostView | None) -> Iterator[Metric]:
-    tiers = [((rank, "l0"), _l0_blocks(told)) for rank, told in ranks]
-    if host is not None:
-        tiers.append((("", "l1"), host.blocks))
+    used: list[tuple[tuple[str, str], float]] = [
+        ((rank, "l0"), _occupancy(_l0_blocks(told))) for rank, told in ranks if told.blocks_total
+    ]
+    if host is not None and any(host.blocks.values()):
+        used.append((("", "l1"), _occupancy(host.blocks)))
+    if host is not None and host.disk is not None and host.disk.budget_bytes:
+        used.append((("", "disk"), host.disk.num_bytes / host.disk.budget_bytes))
     yield gauges(
         "keepwarm_occupancy_ratio",
-        "Share of a tier's blocks that are not empty",
+        "Share of a tier that is in use: of its blocks, on disk of its bytes",
         ["rank", "tier"],
-        ((labels, _occupancy(blocks)) for labels, blocks in tiers if sum(blocks.values())),
+        used,
     )
 
 

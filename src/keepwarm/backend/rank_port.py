@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from keepwarm.core.errors import InvariantBroken, KeepwarmError, to_wire
+from keepwarm.core.errors import Degraded, InvariantBroken, KeepwarmError, NotReady, to_wire
 from keepwarm.core.ids import RequestId
 from keepwarm.core.rank_messages import Admitted, CacheEvent, Ended, RankStats, Ready, Submit, Tokens
 from keepwarm.core.session import NO_SESSION, SessionKey
@@ -89,6 +89,17 @@ class RankPort(Protocol):
 
     async def close(self) -> None:
         """End open turns as failed, then release the ranks. Waits a bounded time."""
+
+
+def refusal(port: RankPort) -> NotReady | None:
+    """Why a turn would not be taken now, as the error it ends with: `Degraded` where every rank is left
+    stopped, so that waiting helps nobody."""
+    reason = port.unready_reason()
+    if reason is None:
+        return None
+    views = port.ranks
+    is_left_stopped = bool(views) and all(view.state == "degraded" for view in views)
+    return Degraded(reason) if is_left_stopped else NotReady(reason)
 
 
 class Watchers:

@@ -53,12 +53,14 @@ class Pages:
             await call.reply(200, json_line({"status": "ok"}))
 
     async def readyz(self, call: Call) -> None:
-        """A turn would be served now."""
+        """A turn would be served now; `reason` then says what is amiss all the same."""
         trouble = self._replicas.trouble()
         found = await self._describe_all() if trouble is None else [trouble]
         ready = [each for each in found if isinstance(each, ReplicaDescription)]
         if ready:
             body = {"status": "ready", "model": ready[0].model, "max_model_len": ready[0].max_model_len}
+            if ready[0].trouble:
+                body["reason"] = ready[0].trouble
             await call.reply(200, json_line(body))
         else:
             why = found[0] if found else NotReady("there is no replica")

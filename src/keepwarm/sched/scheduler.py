@@ -90,7 +90,7 @@ class Scheduler:
         self._tiers = Tiers(
             host=host,
             cache=self.cache,
-            chunk_bytes=settings.copy_chunk_bytes,
+            settings=settings,
             on_promoted=self._end_promotion,
         )
         self._seats = Seats(limits.max_num_seqs)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Demote = Literal["turn_end", "eviction"]
+Promote = Literal["cheaper", "always"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,5 +21,8 @@ class SchedulerSettings:
     demote: Demote = "turn_end"
     """When blocks are copied down to host memory. "turn_end": beside the steps, while nothing is copied
     up. Whatever was not copied down by then is when it is evicted, which that step waits for."""
+    promote: Promote = "cheaper"
+    """"cheaper": not where reading again is predicted to take less time than copying up. "always" is for
+    whoever compares."""
     copy_chunk_bytes: int = 64_000_000
     """What one copy moves at most: others, and whoever waits for any copy's end, wait no longer."""

@@ -16,6 +16,7 @@ from keepwarm.sched.copy_costs import CopyCosts
 from keepwarm.sched.demotions import Demotions
 from keepwarm.sched.host_link import HostLink
 from keepwarm.sched.promotions import Promotions
+from keepwarm.sched.settings import SchedulerSettings
 from keepwarm.sched.turn import Promotion, Turn
 
 
@@ -27,14 +28,16 @@ class Tiers:
         *,
         host: HostTier | HostTierLost | None,
         cache: PrefixCache,
-        chunk_bytes: int,
+        settings: SchedulerSettings,
         on_promoted: Callable[[Turn, Promotion, bool], None],
     ) -> None:
         if cache.windows is not None and not isinstance(host, HostTierLost | None):
             raise InvariantBroken("blocks of layers with a window are not copied, and those come with others")
         self._link = HostLink(host if cache.can_resume else None)  # else nothing could be taken up
-        self._copies = Copies(bytes_per_block=cache.layout.bytes_per_block, chunk_bytes=chunk_bytes)
-        self.costs = CopyCosts()
+        self._copies = Copies(
+            bytes_per_block=cache.layout.bytes_per_block, chunk_bytes=settings.copy_chunk_bytes
+        )
+        self.costs = CopyCosts(always=settings.promote == "always")
         self.promotions = Promotions(
             link=self._link, copies=self._copies, costs=self.costs, layout=cache.layout, on_end=on_promoted
         )
