@@ -36,6 +36,7 @@ STATS = RankStats(
     promote_s_total=0.5,
     demote_s_total=0.25,
     skipped_promotions_total=4,
+    replayed_tokens_total=64,
     copies_in_flight=1,
     host_tier="on",
 )
@@ -110,6 +111,10 @@ def test_copies_are_told_by_direction() -> None:
     assert [told[f"keepwarm_copy_seconds_total/{way}/0"] for way in ("promote", "demote")] == [0.5, 0.25]
     assert told["keepwarm_copies_in_flight/0"] == 1
     assert told["keepwarm_skipped_promotions_total/0"] == 4
+
+
+def test_what_is_computed_again_for_layers_with_a_window_is_told() -> None:
+    assert told_by(view())["keepwarm_replayed_tokens_total/0"] == 64
 
 
 def test_each_rank_has_numbers_of_its_own() -> None:

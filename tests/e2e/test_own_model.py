@@ -24,6 +24,13 @@ SHAPE = {
     "initializer_range": 0.3,
 }
 
+HYBRID = {
+    "head_dim": 32,
+    "sliding_window": 64,
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+}
+"""Most layers keep only a window, in blocks of their own."""
+
 
 def write_model(folder: Path, model_type: str, **changes: Any) -> Path:
     """A complete folder: config, safetensors, tokenizer, chat template."""
@@ -61,7 +68,7 @@ def two_turns(served: Served) -> tuple[dict[str, Any], dict[str, Any], dict[str,
 
 @pytest.mark.parametrize(
     ("model_type", "changes"),
-    [("qwen3", {"head_dim": 32}), ("gemma3_text", {"head_dim": 32, "sliding_window": 64})],
+    [("qwen3", {"head_dim": 32}), ("gemma3_text", HYBRID)],
 )
 def test_a_folder_is_served_warm_and_exact(tmp_path: Path, model_type: str, changes: dict[str, Any]) -> None:
     folder = write_model(tmp_path / "model", model_type, **changes)

@@ -11,6 +11,7 @@ from keepwarm.core.sampling import GREEDY, Sampling, TokenLogprobs
 from keepwarm.core.step import (
     BlockChange,
     Executor,
+    ExecutorLimits,
     SequenceStart,
     SequenceWork,
     StepId,
@@ -43,7 +44,8 @@ class Turn:
 
 
 class Driver:
-    """Blocks in order from one free list, or in a shuffled order."""
+    """Blocks in order from one free list, or in a shuffled order. Where layers with a window have blocks of
+    their own, each is given to another turn as soon as it is behind its turn's window."""
 
     def __init__(self, executor: Executor, *, shuffle_seed: int | None = None) -> None:
         self._executor = executor
@@ -51,6 +53,7 @@ class Driver:
         self._free = list(range(executor.limits.num_blocks))
         if shuffle_seed is not None:
             random.Random(shuffle_seed).shuffle(self._free)
+        self._windows = _Windows(executor.limits)
         self._step = 0
 
     def run(self, turns: Sequence[Turn]) -> list[list[int]]:
@@ -68,11 +71,14 @@ class Driver:
                 works.append(self._work(slot, turn))
                 fresh = self._take(turn, works[-1].end)
                 held[slot].extend(fresh)
+                in_windows = self._windows.move(slot, works[-1])
                 if slot in live:
                     first = len(held[slot]) - len(fresh)
                     changes += [_change(slot, first + i, block) for i, block in enumerate(fresh)]
+                    changes += [_change(slot, index, block, in_windows=True) for index, block in in_windows]
                 else:
-                    starts.append(_start(slot, turn, held[slot]))
+                    windows = [block for _index, block in in_windows] if self._windows else None
+                    starts.append(_start(slot, turn, held[slot], windows))
                     live.add(slot)
             self.step(
                 StepPlan(step_id=self._next(), ended=ended, starts=starts, changes=changes, works=works),
@@ -82,6 +88,7 @@ class Driver:
             for slot in ended:
                 live.discard(slot)
                 self._free.extend(held[slot])
+                self._windows.end(slot)
         return [turn.output for turn in turns]
 
     def step(self, plan: StepPlan, slots: dict[Slot, Turn]) -> StepResult:
@@ -113,11 +120,41 @@ class Driver:
         return fresh
 
 
-def _change(slot: Slot, index: int, block: int) -> BlockChange:
-    return BlockChange(slot=slot, index=index, block=BlockId(block))
+class _Windows:
+    """Blocks of the layers with a window: what comes free is taken first."""
+
+    def __init__(self, limits: ExecutorLimits) -> None:
+        self._layout = limits.layout
+        self._free = list(range(limits.num_window_blocks))
+        self._is_apart = bool(self._free)
+        self._held: dict[Slot, dict[int, int]] = {}
+
+    def __bool__(self) -> bool:
+        return self._is_apart
+
+    def move(self, slot: Slot, work: SequenceWork) -> list[tuple[int, int]]:
+        """Free what no token from `work.start` on reads; (index, block) of what the work needs more."""
+        if not self:
+            return []
+        held = self._held.setdefault(slot, {})
+        first = max(0, work.start - (self._layout.window_tokens or 0) + 1) // self._layout.block_size
+        self._free += [held.pop(index) for index in list(held) if index < first]
+        missing = [index for index in range(self._layout.blocks_for(work.end)) if index >= first]
+        added = [(index, self._free.pop()) for index in missing if index not in held]
+        held.update(added)
+        return added
+
+    def end(self, slot: Slot) -> None:
+        self._free += self._held.pop(slot, {}).values()
 
 
-def _start(slot: Slot, turn: Turn, blocks: Sequence[int]) -> SequenceStart:
+def _change(slot: Slot, index: int, block: int, *, in_windows: bool = False) -> BlockChange:
+    return BlockChange(slot=slot, index=index, block=BlockId(block), in_windows=in_windows)
+
+
+def _start(
+    slot: Slot, turn: Turn, blocks: Sequence[int], window_blocks: Sequence[int] | None
+) -> SequenceStart:
     return SequenceStart(
         slot=slot,
         request_id=RequestId(f"turn-{slot}"),
@@ -125,4 +162,5 @@ def _start(slot: Slot, turn: Turn, blocks: Sequence[int]) -> SequenceStart:
         num_prompt_tokens=len(turn.prompt),
         blocks=block_ids(blocks),
         sampling=turn.sampling,
+        window_blocks=None if window_blocks is None else block_ids(window_blocks),
     )

@@ -54,6 +54,44 @@ def test_a_named_budget_beyond_the_machine_is_refused() -> None:
         blocks(device_cache_gb=11.0)
 
 
+HYBRID = CacheLayout(
+    block_size=10,
+    groups=(
+        LayerGroup(kind="full", num_layers=2, window_tokens=None, bytes_per_token=200),
+        LayerGroup(kind="window", num_layers=8, window_tokens=50, bytes_per_token=800),
+    ),
+)
+"""2 KB and 8 KB a block. A window is 5 blocks, a sequence holds 8, and the steps 3 × 6 in flight."""
+
+
+def hybrid(*, max_model_len: int = 1_000, **changes: Any) -> tuple[int, int]:
+    settings = EngineSettings(model_path="model", max_num_batched_tokens=60, **changes)
+    size = cache_size(settings, HYBRID, max_model_len=max_model_len, free_bytes=int(1e9))
+    spent = size.num_blocks * 2_000 + size.num_window_blocks * 8_000
+    assert spent <= size.budget_bytes or not size.num_window_blocks
+    return size.num_blocks, size.num_window_blocks
+
+
+def test_layers_with_a_window_get_one_block_for_eight_of_the_others() -> None:
+    assert hybrid(device_cache_gb=0.1) == (33_264, 26 + 4_158)  # 10,000 if they kept every token
+
+
+def test_a_context_of_a_few_windows_is_kept_whole() -> None:
+    assert hybrid(max_model_len=400, device_cache_gb=0.1)[1] > 0
+    assert hybrid(max_model_len=399, device_cache_gb=0.1) == (10_000, 0)
+
+
+def test_what_all_sequences_can_hold_bounds_windows_too() -> None:
+    assert hybrid(max_num_seqs=2) == (200, 26 + 25)
+
+
+def test_the_least_budget_of_a_hybrid_model_is_what_the_message_says() -> None:
+    needed_gb = (100 * 2_000 + (26 + 13) * 8_000) / 1e9
+    assert hybrid(device_cache_gb=needed_gb) == (100, 39)
+    with pytest.raises(TooLittleMemory, match=f"needs {needed_gb:.3f} GB .* lower --max-model-len to 990"):
+        hybrid(device_cache_gb=needed_gb - 1e-6)
+
+
 def test_this_machine_has_some_memory_and_a_core() -> None:
     assert free_memory_bytes() > 0
     assert usable_cores() >= 1

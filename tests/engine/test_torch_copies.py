@@ -34,9 +34,14 @@ CACHED = 36
 TinyModel = Callable[[str], Path]
 
 
-def build(folder: Path) -> TorchExecutor:
+def build(folder: Path, *, max_model_len: int | None = None) -> TorchExecutor:
     settings = EngineSettings(
-        model_path=str(folder), block_size=BLOCK_SIZE, max_num_seqs=8, device_cache_gb=0.02, num_threads=1
+        model_path=str(folder),
+        max_model_len=max_model_len,
+        block_size=BLOCK_SIZE,
+        max_num_seqs=8,
+        device_cache_gb=0.02,
+        num_threads=1,
     )
     executor, _ = build_torch_executor(settings)
     return cast(TorchExecutor, executor)
@@ -109,7 +114,8 @@ SCATTERED = [20, 21, 33, 22, 40, 41, 42, 15, 30]
 def test_copied_down_overwritten_and_copied_up_says_what_a_cold_read_says(
     name: str, tiny_model: TinyModel
 ) -> None:
-    steps = Steps(build(tiny_model(name)))
+    # In so short a context, windows have no blocks of their own.
+    steps = Steps(build(tiny_model(name), max_model_len=100))
     tokens = prompt(40, seed=8)
     cold = steps.generate(tokens, COLD)
     slots = [9, 4, 5, 6, 7, 8, 30, 31, 0]
@@ -117,6 +123,12 @@ def test_copied_down_overwritten_and_copied_up_says_what_a_cold_read_says(
     assert steps.generate(prompt(40, seed=9), COLD) != cold
     assert steps.copy(steps.copies("promote", SCATTERED, slots)) == [True]
     assert steps.generate(tokens, [*SCATTERED, 50, 51, 52], cached=CACHED) == cold
+
+
+def test_an_executor_whose_windows_have_blocks_of_their_own_takes_no_arena(tiny_model: TinyModel) -> None:
+    executor = build(tiny_model("gemma3"))
+    with pytest.raises(BadSetting, match="--host-cache-gb: this model's layers with a window of 16 tokens"):
+        executor.attach_arena(make_arena(executor.limits.layout, num_slots=4))
 
 
 def test_another_executor_reads_what_one_copied_down(tiny_model: TinyModel) -> None:

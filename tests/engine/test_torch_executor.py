@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -269,6 +270,39 @@ def test_work_beyond_the_held_blocks_or_past_a_gap_is_refused(tiny_model: TinyMo
         executor.submit(_plan(2, works=[SequenceWork(slot=Slot(0), start=4, end=9, sample=False)]))
     with pytest.raises(InvariantBroken, match="only 4 are computed"):
         executor.submit(_plan(3, works=[SequenceWork(slot=Slot(0), start=5, end=8, sample=False)]))
+
+
+def _window_start(blocks: list[int] | None, *, first: int = 0) -> SequenceStart:
+    window_blocks = None if blocks is None else block_ids(blocks)
+    start = _start(0, list(range(3, 123)), range(30))
+    return replace(start, window_first=first, window_blocks=window_blocks)
+
+
+def _wrong_window_plans() -> Iterator[tuple[str, SequenceStart, SequenceWork | BlockChange]]:
+    work = SequenceWork(slot=Slot(0), start=100, end=104, sample=False)
+    yield "starts slot 0, and [0-9]+ window blocks are there", _window_start(None), work
+    yield "window block 999999 of", _window_start([999_999]), work
+    yield r"with window blocks \[-1, 1\)", _window_start([1, 2], first=-1), work
+    yield r"only the window blocks \[22, 26\)", _window_start([5, 6, 7, 8], first=22), work
+    yield r"only the window blocks \[21, 25\)", _window_start([5, 6, 7, 8], first=21), work
+    gap = BlockChange(slot=Slot(0), index=25, block=BlockId(0), in_windows=True)
+    yield "changes window block 25 of slot 0", _window_start([5], first=21), gap
+
+
+@pytest.mark.parametrize(("message", "start", "rest"), list(_wrong_window_plans()))
+def test_a_wrong_table_of_windows_is_refused_by_name(
+    message: str, start: SequenceStart, rest: SequenceWork | BlockChange, tiny_model: TinyModel
+) -> None:
+    """Token 100 reads from token 85 on, in block 21."""
+    executor = build(tiny_model("gemma3"))
+    changes, works = ([rest], []) if isinstance(rest, BlockChange) else ([], [rest])
+    with pytest.raises(InvariantBroken, match=message):
+        executor.submit(_plan(1, starts=[start], changes=changes, works=works))
+
+
+def test_windows_without_blocks_of_their_own_get_none(tiny_model: TinyModel) -> None:
+    with pytest.raises(InvariantBroken, match="starts slot 0, and 0 window blocks are there"):
+        build(tiny_model("llama")).submit(_plan(1, starts=[_window_start([1])]))
 
 
 def test_a_third_uncollected_step_and_a_collect_without_one_are_refused(tiny_model: TinyModel) -> None:

@@ -22,10 +22,22 @@ BLOCK_SIZE = 4
 STOP_TOKEN = 7
 
 
-def make_limits(*, num_blocks: int = 64, max_num_seqs: int = 4, max_model_len: int = 128) -> ExecutorLimits:
-    group = LayerGroup(kind="full", num_layers=1, window_tokens=None, bytes_per_token=8)
+def make_limits(
+    *,
+    num_blocks: int = 64,
+    max_num_seqs: int = 4,
+    max_model_len: int = 128,
+    window_tokens: int | None = None,
+    num_window_blocks: int = 0,
+) -> ExecutorLimits:
+    groups = [LayerGroup(kind="full", num_layers=1, window_tokens=None, bytes_per_token=8)]
+    if window_tokens is not None:
+        groups.append(
+            LayerGroup(kind="window", num_layers=5, window_tokens=window_tokens, bytes_per_token=40)
+        )
     return ExecutorLimits(
-        layout=CacheLayout(block_size=BLOCK_SIZE, groups=(group,)),
+        layout=CacheLayout(block_size=BLOCK_SIZE, groups=tuple(groups)),
+        num_window_blocks=num_window_blocks,
         num_blocks=num_blocks,
         max_num_seqs=max_num_seqs,
         max_model_len=max_model_len,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from keepwarm.core.ids import RequestId
 from keepwarm.core.rank_messages import Submit
 from keepwarm.sched.scheduler import SchedulerSettings
-from tests.sched.driver import Rank, expected_output, make_limits, make_submit
+from tests.sched.driver import BLOCK_SIZE, Rank, expected_output, make_limits, make_submit
 
 STEMS = ([1, 2, 3, 4, 5, 6, 7, 8, 9], [1, 2, 3, 4, 5, 6, 7, 8, 20, 21, 22], [30])
 
@@ -33,11 +33,26 @@ operations = st.lists(
     num_blocks=st.sampled_from([20, 26, 64]),
     reserve=st.sampled_from([0, 3, 16]),
     budget=st.sampled_from([3, 7, 64]),
+    windows=st.sampled_from([None, (1, 10), (6, 16), (11, 20), (11, 80), (40, 40)]),
 )
 def test_after_any_history_everything_is_accounted_for(
-    operations: list[tuple[object, ...]], depth: int, num_blocks: int, reserve: int, budget: int
+    operations: list[tuple[object, ...]],
+    depth: int,
+    num_blocks: int,
+    reserve: int,
+    budget: int,
+    windows: tuple[int, int] | None,
 ) -> None:
-    limits = make_limits(num_blocks=num_blocks, max_num_seqs=3, max_model_len=76)
+    """`windows`: the window of most layers, and their blocks beside those of steps in flight."""
+    window_tokens, num_beside = windows or (None, 0)
+    num_window_blocks = num_beside and num_beside + -(-3 * budget // BLOCK_SIZE)
+    limits = make_limits(
+        num_blocks=num_blocks,
+        max_num_seqs=3,
+        max_model_len=76,
+        window_tokens=window_tokens,
+        num_window_blocks=num_window_blocks,
+    )
     rank = Rank(
         limits=limits,
         settings=SchedulerSettings(max_num_batched_tokens=budget, output_reserve_tokens=reserve),
@@ -67,7 +82,9 @@ def test_after_any_history_everything_is_accounted_for(
     occupancy = rank.scheduler.cache.occupancy()
     assert occupancy.held == 0
     assert occupancy.cached + occupancy.empty == num_blocks
+    if (pool := rank.scheduler.cache.windows) is not None:
+        assert (pool.num_holdings, pool.num_cached + pool.num_empty) == (0, num_window_blocks)
     assert {name: len(ends) for name, ends in rank.ends.items()} == {s.request_id: 1 for s in submits}
     for submit in submits:
         if submit.request_id not in disturbed:
-            assert rank.output[submit.request_id] == expected_output(limits, submit)
+            assert rank.output[submit.request_id] == expected_output(make_limits(max_model_len=76), submit)

@@ -26,6 +26,13 @@ def attach_host(
     """
     if settings.host_cache_socket is None:
         return None
+    if executor.limits.num_window_blocks:
+        lost = HostTierLost(
+            f"this model's layers with a window of {executor.limits.layout.window_tokens} tokens keep only "
+            "that, in blocks that are not copied to host memory: --host-cache-gb has no effect"
+        )
+        logger.warning("rank %d goes without host memory: %s", rank, lost)
+        return lost
     geometry = _geometry(settings, executor.limits.layout, hash_key)
     try:
         client = attach(settings.host_cache_socket, rank=rank, geometry=geometry)

@@ -65,6 +65,11 @@ _COUNTERS: Sequence[tuple[str, str, _Number]] = (
         "Turns for which reading again was predicted to be cheaper than copying up",
         lambda told: told.skipped_promotions_total,
     ),
+    (
+        "keepwarm_replayed_tokens",
+        "Tokens computed again though known, since layers with a window kept none near by",
+        lambda told: told.replayed_tokens_total,
+    ),
 )
 
 

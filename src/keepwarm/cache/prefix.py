@@ -37,6 +37,7 @@ import numpy.typing as npt
 from keepwarm.cache.chains import Chains
 from keepwarm.cache.eviction import EvictionQueue
 from keepwarm.cache.runs import EmptyRuns
+from keepwarm.cache.window_pool import WindowHolding, WindowPool
 from keepwarm.core.errors import InvariantBroken
 from keepwarm.core.ids import BlockHash, BlockId, BlockIds, block_ids
 from keepwarm.core.layout import CacheLayout
@@ -51,6 +52,8 @@ class Holding:
     """Blocks [0, num_cached_blocks) held somebody's computed KV when acquired."""
     num_named: int
     """Blocks [0, num_named) are shareable; the others are this holding's alone."""
+    window: WindowHolding | None = None
+    """Its blocks of the layers with a window, where those have blocks of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +71,8 @@ class CacheCounters:
 
     evicted_blocks: int = 0
     replaced_blocks: int = 0
+    replayed_blocks: int = 0
+    """Known, and computed again because the window before a later one was gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +97,8 @@ class PrefixCache:
 
     layout: CacheLayout
     num_blocks: int
+    windows: WindowPool | None = None
+    """Beside the blocks here, those of the layers with a window; None: they are part of these."""
     on_evict: OnEvict | None = None
     counters: CacheCounters = field(default_factory=CacheCounters)
     _references: npt.NDArray[np.int64] = field(init=False)
@@ -114,15 +121,27 @@ class PrefixCache:
         `max_tokens` tokens. `names` follow each other from a prefix's first block on."""
         if not self.can_resume:
             return 0  # a state exists only where its sequence stands; nothing to resume from
-        return self._num_known(names, min(len(names), max_tokens // self.layout.block_size))
+        num_known = self._num_known(names, min(len(names), max_tokens // self.layout.block_size))
+        return num_known if self.windows is None else self.windows.resumable(names, num_known)
 
     def acquire(
-        self, names: Sequence[BlockHash], *, num_tokens: int, max_cached_tokens: int
+        self,
+        names: Sequence[BlockHash],
+        *,
+        num_tokens: int,
+        max_cached_tokens: int,
+        prompt_tokens: int | None = None,
     ) -> Holding | None:
         """Hold blocks for `num_tokens`: what is cached by reference, the rest fresh, as few
         runs as can be. None when there is no room now; then nothing changed.
+
+        Layers with a window keep a snapshot at the end of `prompt_tokens` (None: of all tokens), and
+        get their fresh blocks from `extend_window`, step by step.
         """
-        num_hits = self.match(names, max_tokens=min(max_cached_tokens, num_tokens))
+        if self.windows is not None and not self.windows.has_room:
+            return None
+        max_cached_tokens = min(max_cached_tokens, num_tokens)
+        num_hits = self.match(names, max_tokens=max_cached_tokens)
         hits = self._prefix(names, num_hits)
         num_fresh = self.layout.blocks_for(num_tokens) - num_hits
         references = self._references[hits]
@@ -132,10 +151,20 @@ class PrefixCache:
         self._evictable.remove(num_revived)
         self._references[hits] = references + 1
         fresh = self._take(num_fresh, after=_last(hits))
-        return Holding(blocks=np.concatenate([hits, fresh]), num_cached_blocks=num_hits, num_named=num_hits)
+        holding = Holding(
+            blocks=np.concatenate([hits, fresh]), num_cached_blocks=num_hits, num_named=num_hits
+        )
+        if self.windows is not None:
+            snapshot_at = num_tokens if prompt_tokens is None else prompt_tokens
+            holding.window = self.windows.acquire(names, num_hits, prompt_tokens=snapshot_at)
+            num_known = self._num_known(names, min(len(names), max_cached_tokens // self.layout.block_size))
+            self.counters.replayed_blocks += num_known - num_hits
+        return holding
 
     def has_room(self, names: Sequence[BlockHash], *, num_tokens: int, num_hits: int) -> bool:
         """Whether `acquire` would succeed now, where `match` gave `num_hits`."""
+        if self.windows is not None and not self.windows.has_room:
+            return False
         num_fresh = self.layout.blocks_for(num_tokens) - num_hits
         if num_fresh <= self._num_free - num_hits:
             return True  # whoever holds the hits
@@ -150,6 +179,20 @@ class PrefixCache:
         holding.blocks = np.concatenate([holding.blocks, fresh])
         return fresh
 
+    def extend_window(self, holding: Holding, end_token: int) -> BlockIds:
+        """Append blocks of the layers with a window until they hold the tokens before `end_token`;
+        the fresh ones."""
+        if self.windows is None or holding.window is None:
+            return block_ids([])
+        missing = self.layout.blocks_for(end_token) - holding.window.end
+        return self.windows.extend(holding.window, missing) if missing > 0 else block_ids([])
+
+    def advance(self, holding: Holding, num_computed: int) -> None:
+        """Tokens before `num_computed` are computed and, where they shall be shared, published: layers
+        with a window let go of what is behind it. No step in flight may start earlier."""
+        if self.windows is not None and holding.window is not None:
+            self.windows.advance(holding.window, num_computed)
+
     def publish(self, holding: Holding, names: Sequence[BlockHash]) -> list[Replacement]:
         """The blocks after `holding.num_named` are computed and called `names`, in order.
 
@@ -159,6 +202,8 @@ class PrefixCache:
         num_known = self._num_known(names, len(names))
         replacements = [self._replace(holding, name) for name in names[:num_known]]
         self._name(holding, names[num_known:])
+        if self.windows is not None and holding.window is not None:
+            self.windows.publish(holding.window, names)
         return replacements
 
     def release(self, holding: Holding) -> None:
@@ -173,6 +218,9 @@ class PrefixCache:
         self._evictable.add(blocks[num_held:num_named][::-1])
         self._empty.add(blocks[num_named:])
         holding.blocks, holding.num_named = block_ids([]), 0
+        if self.windows is not None and holding.window is not None:
+            self.windows.release(holding.window)
+            holding.window = None
 
     def trim(self, holding: Holding) -> None:
         """Give back those of a holding's blocks that have no name."""
@@ -199,6 +247,8 @@ class PrefixCache:
         """Forget every cached block that nobody holds; returns how many."""
         num_cleared = len(self._evictable)
         self.evict(num_cleared, reason="cleared")
+        if self.windows is not None:
+            self.windows.clear()
         return num_cleared
 
     def occupancy(self) -> Occupancy:

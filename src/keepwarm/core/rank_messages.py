@@ -157,6 +157,8 @@ class RankStats(msgspec.Struct, frozen=True, kw_only=True):
     demote_s_total: float = 0.0
     skipped_promotions_total: int = 0
     """Turns for which reading again was predicted to be cheaper than copying."""
+    replayed_tokens_total: int = 0
+    """Tokens that were known and are computed again, since layers with a window kept none near by."""
     copies_in_flight: int = 0
     host_tier: str = ""
     """"on", or why it is off; "" where there is none."""

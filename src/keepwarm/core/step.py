@@ -38,6 +38,10 @@ class SequenceStart:
     """Tokens from here on were sampled earlier (the sequence was preempted)."""
     blocks: BlockIds
     sampling: Sampling
+    window_first: int = 0
+    window_blocks: BlockIds | None = None
+    """Where layers with a window have blocks of their own: their table from index `window_first` on.
+    What stands before it is not read."""
     grammar: Grammar | None = None
     """Every token sampled for this sequence keeps to it, those from `num_prompt_tokens` on included."""
 
@@ -49,6 +53,8 @@ class BlockChange:
     slot: Slot
     index: int
     block: BlockId
+    in_windows: bool = False
+    """The table of the layers with a window is meant, and a block of theirs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +154,12 @@ class ExecutorLimits:
 
     layout: CacheLayout
     num_blocks: int
+    """Of the layers that keep every token: of all, unless there are `num_window_blocks`."""
     max_num_seqs: int
     max_model_len: int
     vocab_size: int
+    num_window_blocks: int = 0
+    """Blocks of the layers with a window, numbered apart; 0: they are part of the other blocks."""
 
 
 class Executor(Protocol):

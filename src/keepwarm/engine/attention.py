@@ -100,14 +100,14 @@ class StepAttention:
         self,
         *,
         pools: KvPools,
-        writes: KvWrites,
+        writes: Mapping[int | None, KvWrites],
         pieces: Mapping[int | None, Sequence[Piece]],
         samples: bool,
     ) -> None:
         self._pools = pools
         self._writes = writes
         self._pieces = pieces
-        """By window size in tokens; None: full attention."""
+        """Both by window size in tokens; None: full attention."""
         self._last_needed_layer = pools.num_layers if samples else pools.num_layers - 1
 
     def attend(
@@ -120,8 +120,9 @@ class StepAttention:
         window_tokens: int | None,
     ) -> torch.Tensor:
         pool = self._pools.layer(layer)
-        self._write(pool.key_rows, key.transpose(0, 1))
-        self._write(pool.value_rows, value.transpose(0, 1))
+        writes = self._writes[window_tokens]
+        _write(writes, pool.key_rows, key.transpose(0, 1))
+        _write(writes, pool.value_rows, value.transpose(0, 1))
         if layer == self._last_needed_layer:
             raise NothingLeftToCompute
         num_heads, num_rows, head_dim = query.shape
@@ -137,13 +138,6 @@ class StepAttention:
             part = self._attend_chunk(piece, pool, query[:, rows], key[:, rows], value[:, rows], scale)
             output[rows].copy_(part.transpose(0, 1))
         return output
-
-    def _write(self, pool_rows: torch.Tensor, new: torch.Tensor) -> None:
-        writes = self._writes
-        for first, last, pool_first in writes.stretches:
-            pool_rows[pool_first : pool_first + last - first].copy_(new[first:last])
-        if writes.rows is not None and writes.pool_rows is not None:
-            pool_rows.index_copy_(0, writes.pool_rows, new.index_select(0, writes.rows))
 
     def _attend_chunk(
         self,
@@ -182,6 +176,13 @@ class StepAttention:
             length = where.end - where.start
             return pool.keys.narrow(2, where.start, length), pool.values.narrow(2, where.start, length)
         return self._pools.gather_keys(pool, where), self._pools.gather_values(pool, where)
+
+
+def _write(writes: KvWrites, pool_rows: torch.Tensor, new: torch.Tensor) -> None:
+    for first, last, pool_first in writes.stretches:
+        pool_rows[pool_first : pool_first + last - first].copy_(new[first:last])
+    if writes.rows is not None and writes.pool_rows is not None:
+        pool_rows.index_copy_(0, writes.pool_rows, new.index_select(0, writes.rows))
 
 
 Partial = tuple[torch.Tensor, torch.Tensor]

@@ -43,15 +43,27 @@ class KvPools:
     """Keys and values of all layers, and scratch space for blocks that do not lie together."""
 
     def __init__(
-        self, *, shapes: Sequence[LayerShape], num_blocks: int, block_size: int, dtype: torch.dtype
+        self,
+        *,
+        shapes: Sequence[LayerShape],
+        num_blocks: int,
+        block_size: int,
+        dtype: torch.dtype,
+        num_window_blocks: int = 0,
     ) -> None:
+        """Layers with a window have `num_window_blocks`; 0: as many as the others."""
         self._block_size = block_size
         self._layers: list[LayerPool] = []
         parts = []
-        for shape, layers in groupby(shapes, key=lambda shape: (shape.num_key_heads, shape.head_dim)):
-            rows = torch.empty(2 * len(list(layers)), num_blocks * block_size, *shape, dtype=dtype)
+
+        def blocks_and_row(shape: LayerShape) -> tuple[int, int, int]:
+            is_apart = num_window_blocks and shape.window_tokens is not None
+            return num_window_blocks if is_apart else num_blocks, shape.num_key_heads, shape.head_dim
+
+        for (blocks, *row), layers in groupby(shapes, key=blocks_and_row):
+            rows = torch.empty(2 * len(list(layers)), blocks * block_size, *row, dtype=dtype)
             self._layers += [LayerPool(rows[i], rows[i + 1]) for i in range(0, len(rows), 2)]
-            parts.append(rows.view(len(rows), num_blocks, -1).view(torch.uint8))
+            parts.append(rows.view(len(rows), blocks, -1).view(torch.uint8))
         self.block_parts: Sequence[torch.Tensor] = parts
         """What makes up a block, in the order in which a slot of host memory holds it: of every layer its
         keys, then its values. Each (num_parts, num_blocks, bytes of a part) uint8, a view."""

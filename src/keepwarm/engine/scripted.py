@@ -33,6 +33,7 @@ from keepwarm.core.step import (
 from keepwarm.engine.copies_in_flight import CopiesInFlight
 from keepwarm.engine.digests import Digester, advance_one
 from keepwarm.engine.scripted_copies import NOT_COMPUTED, ScriptedCopies
+from keepwarm.engine.scripted_windows import ScriptedWindows
 
 NextToken = Callable[[int, int, ExecutorLimits], int]
 """(digest of all tokens so far, their number, limits) → the next token."""
@@ -50,6 +51,7 @@ class _Sequence:
     """One slot's tokens and block table; the prompt is never copied."""
 
     def __init__(self, start: SequenceStart, limits: ExecutorLimits, answer: Sequence[int] | None) -> None:
+        self.slot = start.slot
         self.request_id = start.request_id
         self.sampling = start.sampling
         self.num_prompt_tokens = start.num_prompt_tokens
@@ -119,6 +121,7 @@ class ScriptedExecutor:
     _last_step: int = field(init=False, default=0)
     _copies: ScriptedCopies = field(init=False)
     _in_flight: CopiesInFlight = field(init=False)
+    _windows: ScriptedWindows = field(init=False)
 
     def __post_init__(self) -> None:
         layout, num_blocks = self.limits.layout, self.limits.num_blocks
@@ -126,6 +129,7 @@ class ScriptedExecutor:
         self._copies = ScriptedCopies(self._digests.reshape(num_blocks, layout.block_size), layout)
         self._copies.block_s = self.block_copy_s
         self._in_flight = CopiesInFlight(num_blocks)
+        self._windows = ScriptedWindows(self.limits)
 
     @property
     def corrupt_next_promotion(self) -> bool:
@@ -155,6 +159,7 @@ class ScriptedExecutor:
         started_at = time.monotonic()
         for slot in plan.ended:
             self.grammars.pop(self._sequences.pop(slot).request_id, None)
+            self._windows.end(slot)
         self._in_flight.begin(plan)
         self._copies.begin(plan, self.copy_steps)
         for start in plan.starts:
@@ -195,10 +200,14 @@ class ScriptedExecutor:
         prompt = start.tokens[: start.num_prompt_tokens]
         answer = None if self.answer_to is None else self.answer_to(prompt)
         self._sequences[start.slot] = _Sequence(start, self.limits, answer)
+        self._windows.start(start)
         if start.grammar is not None:
             self.grammars[start.request_id] = start.grammar
 
     def _change(self, change: BlockChange) -> None:
+        if change.in_windows:
+            self._windows.change(change)
+            return
         self._sequences[change.slot].set_block(change.index, change.block)
 
     def _check_copied(self, work: SequenceWork) -> None:
@@ -235,9 +244,12 @@ class ScriptedExecutor:
         if end - start == 1:  # most steps are decodes, and arrays of one cost more than the sum
             digest = advance_one(before, sequence.token(start))
             self._digests[self._place(sequence, start)] = digest
+            if self._windows:
+                self._windows.store(sequence.request_id, sequence.slot, start, np.array([digest]))
             return digest
         digests = self._digester.advance(before, sequence.tokens(start, end))
         self._digests[self._places(sequence, start, end)] = digests
+        self._windows.store(sequence.request_id, sequence.slot, start, digests)
         return int(digests[-1])
 
     def _read_prefix(self, sequence: _Sequence, end: int) -> int:
@@ -246,6 +258,12 @@ class ScriptedExecutor:
             return 0
         if self.verify:
             self._expect_prefix(sequence, end)
+            self._windows.expect(
+                sequence.request_id,
+                sequence.slot,
+                end,
+                lambda: self._digester.advance(0, sequence.tokens(0, end)),
+            )
         stored = int(self._digests[self._place(sequence, end - 1)])
         if stored == NOT_COMPUTED:
             raise InvariantBroken(f"{sequence.request_id}: token {end - 1} was never computed")

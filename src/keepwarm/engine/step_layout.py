@@ -15,7 +15,7 @@ import torch
 from keepwarm.core.step import SequenceWork
 from keepwarm.engine.attention import Gather, Keys, KvWrites, Piece, StepAttention, View
 from keepwarm.engine.kv_pools import KvPools
-from keepwarm.engine.sequences import SequenceState
+from keepwarm.engine.sequences import BlockTable, SequenceState
 
 MIN_VIEW_TOKENS: Final = 128
 """Shorter stretches are copied together: below this a call of its own costs more than the copy."""
@@ -61,10 +61,13 @@ class StepLayout:
             sampled_rows=torch.tensor(sampled, dtype=torch.int64),
             attention=StepAttention(
                 pools=self._pools,
-                writes=self._writes(placed),
+                writes=self._writes_by_window(placed),
                 samples=bool(sampled),
                 pieces={
-                    window: [self._piece(first, work, state, window) for first, work, state in placed]
+                    window: [
+                        self._piece(first, work, _table(state, window), window)
+                        for first, work, state in placed
+                    ]
                     for window in self._windows
                 },
             ),
@@ -72,13 +75,23 @@ class StepLayout:
 
     # --- where new KV goes ---
 
-    def _writes(self, placed: Sequence[tuple[int, SequenceWork, SequenceState]]) -> KvWrites:
+    def _writes_by_window(
+        self, placed: Sequence[tuple[int, SequenceWork, SequenceState]]
+    ) -> dict[int | None, KvWrites]:
+        tables = [(first, work, state.table) for first, work, state in placed]
+        writes = self._writes(tables)
+        if any(state.window_table is not None for _, _, state in placed):
+            in_windows = self._writes([(first, work, _table(state, 0)) for first, work, state in placed])
+            return {window: writes if window is None else in_windows for window in self._windows}
+        return dict.fromkeys(self._windows, writes)
+
+    def _writes(self, placed: Sequence[tuple[int, SequenceWork, BlockTable]]) -> KvWrites:
         stretches: list[tuple[int, int, int]] = []
         rows: list[int] = []
         pool_rows: list[int] = []
-        for first, work, state in placed:
+        for first, work, table in placed:
             row = first
-            for start, end in self._stretches(state, work.start, work.end):
+            for start, end in table.stretches(work.start, work.end):
                 if end - start >= MIN_SLICE_ROWS:
                     stretches.append((row, row + end - start, start))
                 else:
@@ -93,19 +106,19 @@ class StepLayout:
 
     # --- which keys are read ---
 
-    def _piece(self, first: int, work: SequenceWork, state: SequenceState, window: int | None) -> Piece:
+    def _piece(self, first: int, work: SequenceWork, table: BlockTable, window: int | None) -> Piece:
         num_rows = work.end - work.start
         oldest = 0 if window is None else max(0, work.start - window + 1)
         if num_rows == 1:
-            past = self._keys(state, oldest, work.end)
+            past = self._keys(table, oldest, work.end)
             return Piece(first=first, last=first + 1, past=past, causal=False)
         if window is None or work.end <= window:
-            past = self._keys(state, 0, work.start)
+            past = self._keys(table, 0, work.start)
             return Piece(first=first, last=first + num_rows, past=past, causal=True)
         return Piece(
             first=first,
             last=first + num_rows,
-            past=(self._keys_as_one(state, oldest, work.end),),
+            past=(self._keys_as_one(table, oldest, work.end),),
             causal=False,
             mask=self._window_mask(work, oldest, window),
         )
@@ -117,11 +130,11 @@ class StepLayout:
         hidden = (keys > rows) | (keys <= rows - window)
         return torch.zeros(hidden.shape, dtype=self._dtype).masked_fill_(hidden, float("-inf"))
 
-    def _keys(self, state: SequenceState, start: int, end: int) -> tuple[Keys, ...]:
+    def _keys(self, table: BlockTable, start: int, end: int) -> tuple[Keys, ...]:
         """Tokens [start, end) in order: long stretches as views, neighbouring short ones copied together."""
         if start >= end:
             return ()
-        stretches = self._stretches(state, start, end)
+        stretches = table.stretches(start, end)
         if len(stretches) == 1:
             return (View(start=stretches[0][0], end=stretches[0][1]),)
         parts: list[Keys] = []
@@ -129,37 +142,30 @@ class StepLayout:
         for first, last in stretches:
             if last - first >= MIN_VIEW_TOKENS:
                 if gather_from < token:
-                    parts.append(self._gather(state, gather_from, token))
+                    parts.append(self._gather(table, gather_from, token))
                 parts.append(View(start=first, end=last))
                 gather_from = token + last - first
             token += last - first
         if gather_from < end:
-            parts.append(self._gather(state, gather_from, end))
-        return tuple(parts) if len(parts) <= MAX_PARTS else (self._gather(state, start, end),)
+            parts.append(self._gather(table, gather_from, end))
+        return tuple(parts) if len(parts) <= MAX_PARTS else (self._gather(table, start, end),)
 
-    def _keys_as_one(self, state: SequenceState, start: int, end: int) -> Keys:
-        stretches = self._stretches(state, start, end)
+    def _keys_as_one(self, table: BlockTable, start: int, end: int) -> Keys:
+        stretches = table.stretches(start, end)
         if len(stretches) == 1:
             return View(start=stretches[0][0], end=stretches[0][1])
-        return self._gather(state, start, end)
+        return self._gather(table, start, end)
 
-    def _gather(self, state: SequenceState, start: int, end: int) -> Gather:
+    def _gather(self, table: BlockTable, start: int, end: int) -> Gather:
         first_block = start // self._block_size
         last_block = -(-end // self._block_size)
         return Gather(
-            blocks=torch.from_numpy(state.blocks[first_block:last_block].copy()),
+            blocks=torch.from_numpy(table.blocks(first_block, last_block).copy()),
             skip=start - first_block * self._block_size,
             num_rows=end - start,
         )
 
-    def _stretches(self, state: SequenceState, start: int, end: int) -> list[tuple[int, int]]:
-        """Pool rows of tokens [start, end), as few [first, last) ranges as the block table allows."""
-        size = self._block_size
-        found: list[tuple[int, int]] = []
-        for first_index, num_blocks in state.runs():
-            low = max(start, first_index * size)
-            high = min(end, (first_index + num_blocks) * size)
-            if low < high:
-                shift = (int(state.blocks[first_index]) - first_index) * size
-                found.append((low + shift, high + shift))
-        return found
+
+def _table(state: SequenceState, window: int | None) -> BlockTable:
+    """Where layers with this window have their blocks."""
+    return state.table if window is None or state.window_table is None else state.window_table

@@ -84,6 +84,7 @@ def build_torch_executor(
     limits = ExecutorLimits(
         layout=layout,
         num_blocks=size.num_blocks,
+        num_window_blocks=size.num_window_blocks,
         max_num_seqs=settings.max_num_seqs,
         max_model_len=max_model_len,
         vocab_size=spec.vocab_size,
@@ -91,7 +92,11 @@ def build_torch_executor(
     grammars = load_vocabulary and Grammars(load_vocabulary, vocab_size=spec.vocab_size)
     executor = TorchExecutor(model=model, shapes=shapes, limits=limits, dtype=dtype, grammars=grammars)
     name = str(dtype).removeprefix("torch.")
-    return executor, f"{spec.architecture} on cpu, {name}, {num_threads} threads, {ATTENTION_NAME} attention"
+    description = f"{spec.architecture} on cpu, {name}, {num_threads} threads, {ATTENTION_NAME} attention"
+    if limits.num_window_blocks:
+        tokens = limits.num_window_blocks * layout.block_size
+        description += f", windows of {layout.window_tokens} tokens within {tokens}"
+    return executor, description
 
 
 class TorchExecutor:
@@ -112,7 +117,11 @@ class TorchExecutor:
         self._model: nn.Module | None = model
         self._sequences = SequenceTable(limits)
         self._pools = KvPools(
-            shapes=shapes, num_blocks=limits.num_blocks, block_size=limits.layout.block_size, dtype=dtype
+            shapes=shapes,
+            num_blocks=limits.num_blocks,
+            num_window_blocks=limits.num_window_blocks,
+            block_size=limits.layout.block_size,
+            dtype=dtype,
         )
         self._layout = StepLayout(
             pools=self._pools,
@@ -130,7 +139,13 @@ class TorchExecutor:
         return self._limits
 
     def attach_arena(self, arena: HostArena) -> None:
-        """Raises `BadSetting` where the memory was cut for other blocks. No copy may be in flight."""
+        """Raises `BadSetting` where the memory was cut for other blocks, or some layers have blocks of their
+        own, which are never copied. No copy may be in flight."""
+        if self._limits.num_window_blocks:
+            raise BadSetting(
+                f"--host-cache-gb: this model's layers with a window of {self._limits.layout.window_tokens} "
+                "tokens keep only their windows, which are not copied to host memory yet"
+            )
         slots = ArenaSlots(arena, self._limits.layout)
         self._copies_in_flight.use_slots(len(slots))
         if self._copy_threads is not None:

@@ -86,7 +86,12 @@ class Admission:
             return False
         # leased before room is made here, lest what is evicted takes the very place of what is found
         lease = self._tiers.promotions.find(turn, num_hits)
-        holding = self._cache.acquire(turn.names, num_tokens=num_tokens, max_cached_tokens=turn.num_cacheable)
+        holding = self._cache.acquire(
+            turn.names,
+            num_tokens=num_tokens,
+            max_cached_tokens=turn.num_cacheable,
+            prompt_tokens=turn.num_prompt,
+        )
         if holding is None:
             raise InvariantBroken(f"{turn.request_id}: there was room for {num_tokens} tokens")
         turn.holding = holding

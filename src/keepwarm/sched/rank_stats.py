@@ -39,6 +39,7 @@ def rank_stats(
         promote_s_total=promoted.copy_s,
         demote_s_total=demoted.copy_s,
         skipped_promotions_total=tiers.promotions.num_skipped,
+        replayed_tokens_total=cache.counters.replayed_blocks * cache.layout.block_size,
         copies_in_flight=tiers.num_in_flight,
         host_tier=tiers.host_state,
     )

@@ -49,6 +49,7 @@ from keepwarm.sched.seats import Seats
 from keepwarm.sched.settings import SchedulerSettings
 from keepwarm.sched.tiers import Tiers
 from keepwarm.sched.turn import Promotion, Turn
+from keepwarm.sched.windows import window_changes, window_pool
 
 __all__ = ["Scheduler", "SchedulerSettings"]
 
@@ -83,7 +84,9 @@ class Scheduler:
         self._limits = limits
         self._hasher = hasher
         self._settings = settings
-        self.cache = PrefixCache(limits.layout, limits.num_blocks, on_evict=self._evicting)
+        self.cache = PrefixCache(
+            limits.layout, limits.num_blocks, window_pool(limits, settings), on_evict=self._evicting
+        )
         self._tiers = Tiers(
             host=host,
             cache=self.cache,
@@ -209,6 +212,8 @@ class Scheduler:
             if turn.has_ended:
                 continue  # what it sampled meanwhile, nobody waits for
             self._publish(turn)
+            if turn.holding is not None:
+                self.cache.advance(turn.holding, turn.num_computed)
             if work.sample:
                 self._take_output(turn, outputs[work.slot])
         for block in step.drops:
@@ -257,6 +262,7 @@ class Scheduler:
         if changes is None:
             return 0
         self._changes += changes
+        self._changes += window_changes(self.cache, turn, end)
         sample = end == turn.num_known
         works.append((turn, SequenceWork(slot=turn.slot, start=start, end=end, sample=sample)))
         turn.num_planned = end
@@ -286,6 +292,7 @@ class Scheduler:
     def _start_of(self, turn: Turn) -> SequenceStart:
         if turn.slot is None or turn.holding is None:
             raise InvariantBroken(f"{turn.request_id} starts without a slot or blocks")
+        window = turn.holding.window
         return SequenceStart(
             slot=turn.slot,
             request_id=turn.request_id,
@@ -294,6 +301,8 @@ class Scheduler:
             blocks=turn.holding.blocks.copy(),  # ours changes when a block is replaced
             sampling=turn.sampling,
             grammar=turn.grammar,
+            window_first=0 if window is None else window.first,
+            window_blocks=None if window is None else block_ids(window.blocks),
         )
 
     def _tell_admitted(self, turn: Turn, promoted: Promotion | None = None) -> None:
@@ -452,6 +461,9 @@ class Scheduler:
     def check_integrity(self) -> None:
         """Raise `InvariantBroken` unless every block, reference and slot is accounted for."""
         self.cache.check(self._references())
+        if self.cache.windows is not None:
+            holdings = [turn.holding for turn in (*self._seats.running, *self._seats.leaving)]
+            self.cache.windows.check([held.window for held in holdings if held and held.window])
         self._seats.check()
         if not self._seats.running and not self._seats.leaving and len(self._reading):
             raise InvariantBroken(f"{len(self._reading)} names are announced and nobody reads them")

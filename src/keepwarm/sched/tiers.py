@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from keepwarm.cache.prefix import PrefixCache
+from keepwarm.core.errors import InvariantBroken
 from keepwarm.core.host_tier import HostTier, HostTierLost
 from keepwarm.core.step import BlockCopies, CopyResult
 from keepwarm.sched.copies import Copies, CopyTotals
@@ -30,6 +31,8 @@ class Tiers:
         settings: SchedulerSettings,
         on_promoted: Callable[[Turn, Promotion, bool], None],
     ) -> None:
+        if cache.windows is not None and not isinstance(host, HostTierLost | None):
+            raise InvariantBroken("blocks of layers with a window are not copied, and those come with others")
         self._link = HostLink(host if cache.can_resume else None)  # else nothing could be taken up
         self._copies = Copies(
             bytes_per_block=cache.layout.bytes_per_block, chunk_bytes=settings.copy_chunk_bytes
