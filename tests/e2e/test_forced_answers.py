@@ -228,6 +228,6 @@ def counted(backend: NativeBackend) -> float:
     [line] = [
         line
         for line in backend.metrics_text().splitlines()
-        if line.startswith("keepwarm_constrained_turns_total ")
+        if line.startswith("keepwarm_constrained_turns_total{")
     ]
     return float(line.split()[1])
