@@ -128,6 +128,32 @@ def test_a_conversation_is_written_once_it_is_idle(tmp_path: Path) -> None:
         assert running.settle() is None
 
 
+def test_an_end_without_time_to_write_looks_at_no_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_for: list[BlockHash | None] = []
+    running = Service(tmp_path)
+    running.demote(chain("a", 90))
+    monkeypatch.setattr(running.store, "find", lambda after, names: looked_for.append(after))
+    running.tier.close(0.0)
+    assert looked_for == []
+
+
+def test_a_full_disk_is_tried_once_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[BlockHash | None] = []
+
+    def full(parent: BlockHash | None, *_: object) -> int:
+        tried.append(parent)
+        return 0
+
+    running = Service(tmp_path)
+    running.demote(chain("a", 20))
+    running.demote(chain("b", 20))
+    monkeypatch.setattr(running.store, "append", full)
+    running.tier.close(60.0)
+    assert len(tried) == 1
+
+
 def test_a_restart_finds_what_was_written(tmp_path: Path) -> None:
     names = chain("a", 10)
     with service(tmp_path) as running:

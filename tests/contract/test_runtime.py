@@ -14,6 +14,7 @@ from keepwarm.core.errors import (
     BadRequest,
     BodyTooLarge,
     ContextTooLong,
+    Degraded,
     EngineLost,
     ErrorOnWire,
     InvariantBroken,
@@ -55,6 +56,17 @@ async def test_ready_says_why_not() -> None:
     client = await ask("GET", "/ready", backend=backend)
     assert client.status == 503
     assert error_of(client) == ErrorOnWire(code="not_ready", fields={"message": "the engine was lost"})
+
+
+async def test_waiting_for_one_that_is_left_stopped_helps_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = FakeBackend()
+    monkeypatch.setattr(backend, "refusal", lambda: Degraded("no rank is started again"))
+    for method, path, body in [("GET", "/ready", b""), ("POST", "/count", COUNT)]:
+        client = await ask(method, path, body, backend=backend)
+        assert client.status == 503
+        assert error_of(client) == ErrorOnWire(
+            code="degraded", fields={"message": "no rank is started again"}
+        )
 
 
 async def test_until_it_is_loaded_an_app_refuses_everything_that_needs_the_model() -> None:

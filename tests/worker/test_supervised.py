@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -25,15 +26,19 @@ AT_ONCE = RestartLimits(first_delay_s=0.0, max_delay_s=0.0, max_losses=3)
 SERVES = "import sys, pathlib; pathlib.Path(sys.argv[1]).touch(); sys.stdin.read()"
 CRASHES = "print('half way'); import sys; sys.exit(7)"
 REFUSES = "import sys; sys.stderr.write('error: --port 0 is wrong\\n'); sys.exit(2)"
+HAS_NO_ROOM = "import sys; sys.stderr.write('error: no memory is left\\n'); sys.exit(3)"
 NEVER_READY = "import sys; sys.stdin.read()"
 
 
 class TouchingChild(ChildProcess[str]):
     """Ready once it has made its file."""
 
-    def __init__(self, folder: Path, number: int, code: str) -> None:
+    def __init__(
+        self, folder: Path, number: int, code: str, on_log_line: Callable[[str], None] | None = None
+    ) -> None:
         self._file = folder / f"ready.{number}"
-        super().__init__("toy", {}, command=(sys.executable, "-c", code, str(self._file)))
+        command = (sys.executable, "-c", code, str(self._file))
+        super().__init__("toy", {}, command=command, on_log_line=on_log_line)
 
     @contextlib.asynccontextmanager
     async def asking(self) -> AsyncIterator[Callable[[], Awaitable[str | None]]]:
@@ -65,13 +70,19 @@ class Lives:
 async def supervised(
     lives: Lives, *, limits: RestartLimits = AT_ONCE, start_limit_s: float = PATIENCE_S
 ) -> AsyncIterator[Supervised[str]]:
+    others = children()  # of fixtures that live longer than this test
     toy = Supervised("toy", lives, limits=limits, start_limit_s=start_limit_s, stop_limit_s=PATIENCE_S)
     try:
         yield toy
     finally:
         async with asyncio.timeout(PATIENCE_S):
             await toy.stop()
-        assert not psutil.Process().children()
+        assert children() == others
+
+
+def children() -> set[int]:
+    """Pids of what this process has started and has not ended."""
+    return {child.pid for child in psutil.Process().children()}
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -148,6 +159,28 @@ async def test_a_setting_that_is_refused_is_not_tried_twice(tmp_path: Path) -> N
         assert len(lives.children) == 2
 
 
+async def test_what_may_pass_is_tried_again(tmp_path: Path) -> None:
+    lives = Lives(tmp_path, SERVES, HAS_NO_ROOM, HAS_NO_ROOM, SERVES)
+    async with supervised(lives, limits=RestartLimits(first_delay_s=0.0)) as toy:
+        await toy.start()
+        lives.kill()
+        await until(lambda: len(lives.children) == 4 and toy.trouble is None)
+
+
+async def test_a_log_that_cannot_be_written_does_not_stop_its_reading(tmp_path: Path) -> None:
+    heard: list[str] = []
+
+    def disk_full(line: str) -> None:
+        heard.append(line)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    child = TouchingChild(tmp_path, 1, f"print('one'); print('two'); {SERVES}", on_log_line=disk_full)
+    await child.start()
+    await child.wait_until_ready(PATIENCE_S)
+    await child.stop()
+    assert heard == ["one", "two"]
+
+
 async def test_one_that_is_never_ready_counts_as_lost(tmp_path: Path) -> None:
     lives = Lives(tmp_path, SERVES, NEVER_READY)
     limits = RestartLimits(first_delay_s=0.0, max_losses=2)
@@ -168,13 +201,13 @@ async def test_a_stop_ends_a_start_that_goes_on(tmp_path: Path) -> None:
 
 
 async def test_a_cancelled_first_start_leaves_nothing(tmp_path: Path) -> None:
-    lives = Lives(tmp_path, NEVER_READY)
+    lives, others = Lives(tmp_path, NEVER_READY), children()
     async with supervised(lives) as toy:
         starting = asyncio.create_task(toy.start())
         await until(lambda: bool(lives.children) and lives.children[0].has_started)
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
-        assert not psutil.Process().children()
+        assert children() == others
 
 
 async def test_whoever_fails_to_make_a_life_ends_the_watch_and_not_the_caller(tmp_path: Path) -> None:

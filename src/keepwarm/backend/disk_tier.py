@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -93,7 +94,7 @@ class DiskTier:
     def prefetch(self, after: BlockHash | None, names: Sequence[BlockHash], now_s: float) -> bool:
         """See `HostTier.prefetch`. A disk that hangs is not waited for."""
         self._worker.settle()
-        num_there = next((at for at, name in enumerate(names) if name not in self._parents), len(names))
+        num_there = bisect_left(range(len(names)), True, key=lambda at: names[at] not in self._parents)
         if num_there == len(names) or self._is_off or self._worker.has_failed:
             return False
         if num_there:
@@ -217,11 +218,13 @@ class DiskTier:
         while at is not None and at in self._parents and not self._is_on_disk(at):
             names.append(at)
             at = self._parents[at]
+        if not names:
+            return names
         names.reverse()
         for follower in islice(self._stored_at, 4 * self._piece_blocks):
             if len(names) >= self._piece_blocks:
                 break
-            if names and self._parents[follower] == names[-1] and not self._is_on_disk(follower):
+            if self._parents[follower] == names[-1] and not self._is_on_disk(follower):
                 names.append(follower)
         return names
 
@@ -269,10 +272,13 @@ class DiskTier:
         self._store.keep_what_is_used()
         written: list[BlockHash] = []
         for name in reversed(list(self._parents)):
+            if time.monotonic() >= end_at:
+                break
             names = self._missing_up_to(name)
             while names and time.monotonic() < end_at:
                 num_kept = self._write_now(names[: self._piece_blocks])
-                if not num_kept:
+                if not num_kept:  # no room, or the disk failed: nor for others
+                    end_at = 0.0
                     break
                 written.append(names[num_kept - 1])
                 del names[:num_kept]

@@ -94,6 +94,8 @@ class HostCache:
         match question:
             case messages.Release():
                 index.release(owner, LeaseId(question.lease_id))
+                if self._off_reason is not None:  # what was read of the slots may be anything
+                    return messages.Off(reason=self._off_reason)
                 return messages.Done()
             case messages.SwitchOff():
                 self._switch_off(index, question.reason)

@@ -117,6 +117,9 @@ class NativeBackend(TellingBackend):
     def unready_reason(self) -> str | None:
         return self._rank.unready_reason()
 
+    def refusal(self) -> NotReady | None:
+        return refusal(self._rank)
+
     def metrics_text(self) -> str:
         counts = FrontCounts(
             num_open=len(self._open),
@@ -192,7 +195,7 @@ class NativeBackend(TellingBackend):
 
     def _refuse_unless_ready(self) -> None:
         """Before any work is done for a request that the rank would not take."""
-        refused = refusal(self._rank)
+        refused = self.refusal()
         if refused is not None:
             raise refused
 

@@ -59,7 +59,8 @@ def _start_logging(rank: int | None) -> None:
 def _die_with_the_front() -> None:
     """A step or a load may take minutes without looking at the socket, so the kernel watches too."""
     front_pid = os.getppid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the front ends us
+    for number in (signal.SIGINT, signal.SIGTERM):  # they may reach the whole group; the front ends us
+        signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != front_pid:  # it died before the kernel knew
         sys.exit(0)

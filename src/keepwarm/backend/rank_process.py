@@ -23,6 +23,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from keepwarm.backend.rank_engine import FINISH_COPIES_LIMIT_S
 from keepwarm.backend.rank_link import AsyncLink
 from keepwarm.backend.rank_port import Listener, OpenTurns, RankState, RankView, RankWatcher, Watchers
 from keepwarm.backend.settings import BackendSettings
@@ -46,8 +47,8 @@ from keepwarm.core.session import NO_SESSION, SessionKey
 
 logger = logging.getLogger(__name__)
 
-_STOP_LIMIT_S = 5.0
-"""A rank looks at its socket between steps; one that takes longer than this is killed."""
+_STOP_LIMIT_S = FINISH_COPIES_LIMIT_S + 5.0
+"""A rank looks at its socket between steps, and lets copies end; one that takes longer is killed."""
 _KILL_LIMIT_S = 10.0
 _STDERR_FD = 2
 

@@ -30,11 +30,12 @@ from keepwarm.backend.words import Words
 from keepwarm.chat.answer_records import AnswerRecords
 from keepwarm.chat.replay import ReplayMemo
 from keepwarm.contract.serve import serve_backend
-from keepwarm.core.errors import SetupError
+from keepwarm.core.errors import BadModel, BadSetting, SetupError
 
 logger = logging.getLogger(__name__)
 
-_SETUP_FAILED_STATUS = 2
+_REFUSED_STATUS = 2
+_FAILED_STATUS = 3
 
 
 def read_settings(stream: BinaryIO) -> BackendSettings:
@@ -47,8 +48,9 @@ def run_backend(settings: BackendSettings | None = None) -> int:
 
     None: the settings are the first line of standard input.
 
-    0: ended when asked. 2: could not be started, and the last line on standard error, after
-    "error: ", is the sentence that says why. Anything else is a crash.
+    0: ended when asked. 2: could not be started with these settings. 3: could not be started this
+    time, and might be another. Then the last line on standard error, after "error: ", is the sentence
+    that says why. Anything else is a crash.
     """
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
@@ -59,7 +61,7 @@ def run_backend(settings: BackendSettings | None = None) -> int:
             runner.run(_serve(settings or read_settings(sys.stdin.buffer)))
     except SetupError as error:
         sys.stderr.write(f"error: {error}\n")
-        return _SETUP_FAILED_STATUS
+        return _REFUSED_STATUS if isinstance(error, BadSetting | BadModel) else _FAILED_STATUS
     return 0
 
 

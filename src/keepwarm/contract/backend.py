@@ -11,7 +11,7 @@ from keepwarm.chat.events import ChatEvent, Terminal
 from keepwarm.chat.messages import Chat
 from keepwarm.chat.request import ChatRequest, ReplicaDescription
 from keepwarm.contract.event_feed import EventFeed
-from keepwarm.core.errors import BadRequest, NotFound
+from keepwarm.core.errors import BadRequest, NotFound, NotReady
 from keepwarm.core.ids import TenantId
 
 
@@ -41,6 +41,11 @@ class Backend(ABC):
     def unready_reason(self) -> str | None:
         """Why a request would not be served now, for the person who can act on it; None: it would."""
         return None
+
+    def refusal(self) -> NotReady | None:
+        """The same as the error that requests end with; `Degraded` where waiting helps nobody."""
+        reason = self.unready_reason()
+        return None if reason is None else NotReady(reason)
 
     def metrics_text(self) -> str:
         """Prometheus text of this replica's own metrics."""

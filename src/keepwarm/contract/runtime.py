@@ -142,9 +142,11 @@ class BackendApp:
         await _send_body(send, 200, _encode(self._backend.describe()), _MSGPACK)
 
     def _refuse_unless_ready(self) -> None:
-        reason = self.refusal or self._backend.unready_reason()
-        if reason is not None:
-            raise NotReady(reason)
+        if self.refusal is not None:
+            raise NotReady(self.refusal)
+        error = self._backend.refusal()
+        if error is not None:
+            raise error
 
 
 def status_of(error: KeepwarmError) -> int:

@@ -20,7 +20,7 @@ from keepwarm.sched.copy_costs import CopyCosts
 from keepwarm.sched.host_link import HostLink
 from keepwarm.sched.turn import Promotion, Turn
 
-PREFETCH_POLL_S = 0.01
+PREFETCH_POLL_S = 0.05
 """Between two questions whether a slower tier is done."""
 PREFETCH_PATIENCE_S = 60.0
 """A turn waits no longer for a slower tier: it is read instead."""

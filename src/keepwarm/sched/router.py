@@ -48,7 +48,8 @@ class RouterSettings:
     max_sessions_tokens: int = 4
     """They are also forgotten where together they are so many times the device memory of all ranks:
     of an older one nothing is left there."""
-    max_host_names: int = 1_000_000
+    max_host_names: int = 1 << 20
+    """As many as host memory has slots at most: a set with gaps could not be searched."""
 
 
 @dataclass(slots=True, eq=False)

@@ -28,7 +28,10 @@ from keepwarm.core.exit_status import describe_exit
 
 logger = logging.getLogger(__name__)
 
-_SETUP_FAILED_STATUS = 2
+_REFUSED_STATUS = 2
+"""With these settings it will never start."""
+_FAILED_STATUS = 3
+"""Not this time: something else may be in the way, such as memory that is still taken."""
 _NUM_LOG_LINES = 20
 _MAX_LINE_BYTES = 1 << 20
 _POLL_S = 0.1
@@ -166,8 +169,9 @@ class ChildProcess(ABC, Generic[Description]):
     async def _start_error(self) -> StartFailed:
         status = await self.stop(0.0)
         last_line = self._log_tail[-1] if self._log_tail else ""
-        if status == _SETUP_FAILED_STATUS and last_line.startswith("error: "):
-            return StartRefused(last_line.removeprefix("error: "))
+        if status in (_REFUSED_STATUS, _FAILED_STATUS) and last_line.startswith("error: "):
+            kind = StartRefused if status == _REFUSED_STATUS else StartFailed
+            return kind(last_line.removeprefix("error: "))
         how = describe_exit(status)
         return StartFailed(f"the {self.name} ended while starting ({how})", self._quoted_log())
 
@@ -195,7 +199,8 @@ class ChildProcess(ABC, Generic[Description]):
     def hear(self, line: str) -> None:
         """A line that it wrote, to standard output or error."""
         self._log_tail.append(line)
-        self._on_log_line(line)
+        with contextlib.suppress(OSError):  # a log that cannot be written must not stop its reading
+            self._on_log_line(line)
 
     async def _end_log(self) -> None:
         """Everything it wrote has been read, unless a grandchild holds the pipe open."""
