@@ -90,6 +90,8 @@ async def one_request(
             if response.status_code in RETRIED_STATUSES and "retry-after" in response.headers:
                 await asyncio.sleep(0.2)
                 return "to be retried"
+            if response.status_code >= 500:  # its rank died before the stream began
+                return "error"
             return f"status {response.status_code}: {response.text[:200]}"
         lines = 0
         async for line in response.aiter_lines():
